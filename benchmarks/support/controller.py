@@ -34,7 +34,6 @@ from lcm.wiring.worker_controller import CloudConnection, WorkerControllerProces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from lcm.cloud.simulated import SimulatedCloud
     from lcm.cloud.simulated.region import SimulatedRegion
@@ -86,7 +85,7 @@ class AtHand(CMLSystemClient):
     async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
         return _LICENSE
 
-    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
+    async def get_activity_events(self, address: str, credentials: Credentials) -> CMLActivity:
         return CMLActivity((), 0, 0)
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:

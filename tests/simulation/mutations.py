@@ -333,6 +333,44 @@ MUTATIONS = (
         "    status: Annotated[WorkerStatus, CARRIED] = WorkerStatus.PENDING\n",
         "    status: WorkerStatus = WorkerStatus.PENDING\n",
     ),
+    Mutation(
+        "times without a zone are read as UTC",
+        "controllers/worker/observe/activity.py",
+        "zone.measure(last, read_at)",
+        "timedelta(0)",
+    ),
+    Mutation(
+        "of a long list of events only the beginning is read",
+        "cml/client/telemetry.py",
+        "    return parse_activity([*first, *last])\n",
+        "    return parse_activity(first)\n",
+    ),
+    Mutation(
+        "a certificate is pinned before CML is ready",
+        "controllers/worker/observe/cml_monitor.py",
+        "        if not result.information.ready or not self._current(state):\n",
+        "        if state.certificate is None and result.information.certificate is not None:\n"
+        "            self._trust(state, result.information.certificate)\n"
+        "        if not result.information.ready or not self._current(state):\n",
+    ),
+    Mutation(
+        "the pin of a certificate is not kept with the worker",
+        f"{_DECIDE}/running.py",
+        '            reported["cml_certificate"] = cml.certificate\n',
+        "            pass\n",
+    ),
+    Mutation(
+        "a changed certificate is accepted",
+        "controllers/worker/observe/cml_monitor.py",
+        "                result.presented = error.presented\n",
+        "                self._trust(state, error.presented)\n",
+    ),
+    Mutation(
+        "a CML that refuses our account is ready",
+        "controllers/worker/observe/cml_state.py",
+        " and not result.refusal\n",
+        "\n",
+    ),
 )
 
 

@@ -6,9 +6,11 @@ import asyncio
 import gc
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lcm.client.errors import ClientError
 from tests.simulation.faults.injector import Adversary
 from tests.simulation.invariants.at_end import complaints
 from tests.simulation.invariants.decision_rules import count_rules
@@ -99,6 +101,8 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float)
     while (said and loop.now < since + settle) or loop.now < since + script.patience:
         await asyncio.sleep(MINUTE)
         await people.confirm_losses()
+        with suppress(ClientError):
+            await people.trust_all()
         said = complaints(platform, ledger, leaks_end=leaks_end)
     for each in said:
         ledger.violated(each)

@@ -52,6 +52,15 @@ class CMLTlsError(CMLError):
     outcome = "tls"
 
 
+class CMLCertificateChangedError(CMLTlsError):
+    """The server presents another certificate than the pinned one. Both are known by their SHA-256 fingerprints."""
+
+    def __init__(self, address: str, pinned: str, presented: str) -> None:
+        super().__init__(address, f"it presents the certificate {presented}, but {pinned} is pinned")
+        self.pinned = pinned
+        self.presented = presented
+
+
 class CMLNotFoundError(CMLError):
     """The server does not have this object."""
 

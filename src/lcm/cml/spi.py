@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from lcm.cml.types import (
         CMLActivity,
         Credentials,
@@ -41,14 +39,20 @@ class CMLSystemSPI(Protocol):
     async def deregister_license(self, address: str, credentials: Credentials) -> DeregistrationResult:
         """Deregister the license. This may take more than a minute."""
 
-    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
-        """The events after `since`, oldest first; all events if it is None."""
+    async def get_activity_events(self, address: str, credentials: Credentials) -> CMLActivity:
+        """The newest events, oldest first."""
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
         """The node definitions that the server offers, sorted by name."""
 
     async def get_own_user_id(self, address: str, credentials: Credentials) -> str | None:
         """The user id of this account in the server's events, or None if the server does not report it."""
+
+    def trust(self, address: str, certificate: str) -> None:
+        """Accept only the certificate with this SHA-256 fingerprint at an address.
+
+        Where certificates are pinned, only `get_system_information` may be called before that.
+        """
 
     def forget(self, address: str) -> None:
         """Drop all sessions with an address, because another server now uses it."""

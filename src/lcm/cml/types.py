@@ -22,10 +22,14 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class SystemInformation:
-    """What a server reports without authentication."""
+    """What a server reports without authentication.
+
+    `certificate` is the SHA-256 fingerprint of the certificate that it presented, where certificates are pinned.
+    """
 
     version: str
     ready: bool
+    certificate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ class DeregistrationResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CMLActivityEvent:
-    """An event on the server, with its time in UTC."""
+    """An event on the server. Its time is in UTC, or the server's local time without a zone if it names none."""
 
     category: str
     at: datetime
@@ -119,9 +123,10 @@ class CMLActivityEvent:
 
 @dataclass(frozen=True, slots=True)
 class CMLActivity:
-    """The events since a given time. `total` counts all events that could be parsed, `skipped` those that could not.
+    """The newest events, in the order in which they were recorded.
 
-    A total of zero means that the server keeps no telemetry. It does not mean that the server is idle.
+    `total` counts those that could be parsed, `skipped` those that could not. A total of zero means that the server
+    keeps no telemetry. It does not mean that the server is idle.
     """
 
     events: tuple[CMLActivityEvent, ...]

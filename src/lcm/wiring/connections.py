@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from lcm.cml.client.proxy import HttpProxy
 from lcm.cml.client.session import CMLSession
 from lcm.cml.client.system import CMLSystemClient
-from lcm.cml.client.tls import CaBundle, Insecure, MemoryPinStore, TrustOnFirstUse, TrustPolicy, make_tls_context
+from lcm.cml.client.tls import CaBundle, Insecure, PinPerServer, TrustPolicy, make_tls_context
 from lcm.cml.client.transport import CMLTransport
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.coordination.namespaced import NamespacedCoordination
@@ -122,10 +122,9 @@ class CmlConnection:
 
 def connect_cml(settings: CmlSettings, registry: CollectorRegistry = REGISTRY) -> CmlConnection:
     """CML servers over the network, with TLS trust and proxy from the settings."""
-    pins = MemoryPinStore()
     trust: TrustPolicy
     if settings.cml_tls == "pin":
-        trust = TrustOnFirstUse(pins)
+        trust = PinPerServer()
     elif settings.cml_tls == "ca":
         trust = CaBundle(settings.cml_ca_file)
         try:
@@ -143,16 +142,4 @@ def connect_cml(settings: CmlSettings, registry: CollectorRegistry = REGISTRY) -
         proxy = HttpProxy(settings.cml_proxy_url)
         transport = CMLTransport(trust, make_http_transport=proxy.make_http_transport, open_tls=proxy.open_tls)
     session = CMLSession(transport, registry=registry)
-    return CmlConnection(_PinForgettingClient(session, pins), transport.aclose, session)
-
-
-class _PinForgettingClient(CMLSystemClient):
-    """Also drops the pinned certificate of an address: its next owner has another certificate."""
-
-    def __init__(self, session: CMLSession, pins: MemoryPinStore) -> None:
-        super().__init__(session)
-        self._pins = pins
-
-    def forget(self, address: str) -> None:
-        super().forget(address)
-        self._pins.drop(address)
+    return CmlConnection(CMLSystemClient(session), transport.aclose, session)

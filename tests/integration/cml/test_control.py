@@ -35,7 +35,7 @@ async def test_user_activity_is_visible(simulator: CmlSimulator, cml: Clients) -
     _, state = await control(simulator, "GET", "/state")
     assert [(lab["id"], lab["owner"], lab["state"]) for lab in state["labs"]] == [(made["id"], "student", "STARTED")]
     assert state["labs_imported"] == 1
-    activity = await cml.system.get_activity_events(ADDRESS, ADMIN, None)
+    activity = await cml.system.get_activity_events(ADDRESS, ADMIN)
     assert made["id"] in {event.lab_id for event in activity.events}
 
 

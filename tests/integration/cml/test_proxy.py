@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from lcm.cml.client.proxy import HttpProxy
 from lcm.cml.client.session import CMLSession
 from lcm.cml.client.system import CMLSystemClient
-from lcm.cml.client.tls import Insecure, MemoryPinStore, PinnedCertificate, TrustOnFirstUse, TrustPolicy
+from lcm.cml.client.tls import Insecure, PinnedCertificate, PinPerServer, TrustPolicy, fingerprint
 from lcm.cml.client.transport import CMLTransport
 from lcm.cml.errors import CMLNotReadyError, CMLTlsError
 from lcm.cml.simulator.listener import make_server_identity
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["insecure", "first use"])
 def trust(request: pytest.FixtureRequest) -> TrustPolicy:
-    return Insecure() if request.param == "insecure" else TrustOnFirstUse(MemoryPinStore())
+    return Insecure() if request.param == "insecure" else PinPerServer()
 
 
 @pytest.fixture
@@ -55,9 +55,11 @@ async def test_a_server_is_reached_at_its_own_address(proxy: ConnectProxy, trust
 
 
 async def test_the_pinned_certificate_is_that_of_the_server(simulator: CmlSimulator, proxy: ConnectProxy) -> None:
-    pins = MemoryPinStore()
-    assert await version(TrustOnFirstUse(pins), proxy.url)
-    assert pins.get(ADDRESS) == simulator.identity.pem
+    way = HttpProxy(proxy.url)
+    transport = CMLTransport(PinPerServer(), make_http_transport=way.make_http_transport, open_tls=way.open_tls)
+    system = CMLSystemClient(CMLSession(transport, registry=CollectorRegistry()))
+    assert (await system.get_system_information(ADDRESS)).certificate == fingerprint(simulator.identity.pem)
+    await transport.aclose()
     with pytest.raises(CMLTlsError):
         await version(PinnedCertificate(make_server_identity().pem), proxy.url)
 
@@ -77,7 +79,7 @@ async def test_an_unreachable_proxy_is_not_ready(trust: TrustPolicy) -> None:
 async def test_an_invalid_response_of_the_proxy_is_not_ready(proxy: ConnectProxy) -> None:
     proxy.talk_nonsense = True
     with pytest.raises(CMLNotReadyError, match="the proxy rejected the request"):
-        await version(TrustOnFirstUse(MemoryPinStore()), proxy.url)
+        await version(PinPerServer(), proxy.url)
 
 
 async def test_credentials_for_the_proxy_are_sent(simulator: CmlSimulator, trust: TrustPolicy) -> None:
@@ -90,13 +92,12 @@ async def test_credentials_for_the_proxy_are_sent(simulator: CmlSimulator, trust
         assert await version(trust, guarded.url.replace("http://", "http://lcm:s%40cret@"))
 
 
-async def test_calls_with_an_account_and_many_at_once(proxy: ConnectProxy) -> None:
+async def test_calls_with_an_account_and_many_at_once(simulator: CmlSimulator, proxy: ConnectProxy) -> None:
     way = HttpProxy(proxy.url)
-    transport = CMLTransport(
-        TrustOnFirstUse(MemoryPinStore()), make_http_transport=way.make_http_transport, open_tls=way.open_tls
-    )
+    transport = CMLTransport(PinPerServer(), make_http_transport=way.make_http_transport, open_tls=way.open_tls)
     try:
         system = CMLSystemClient(CMLSession(transport, registry=CollectorRegistry()))
+        system.trust(ADDRESS, fingerprint(simulator.identity.pem))
         states = await asyncio.gather(*(system.get_license(ADDRESS, ADMIN) for _ in range(20)))
         assert len(states) == 20
     finally:

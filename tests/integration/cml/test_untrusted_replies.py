@@ -8,16 +8,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cml.client.tls import CaBundle, Insecure, MemoryPinStore, PinnedCertificate, TrustOnFirstUse, TrustPolicy
-from lcm.cml.errors import CMLError, CMLNotReadyError, CMLOutcomeUnknownError, CMLProtocolError, CMLTlsError
+from lcm.cml.client.tls import CaBundle, Insecure, PinnedCertificate, PinPerServer, TrustPolicy, fingerprint
+from lcm.cml.errors import (
+    CMLCertificateChangedError,
+    CMLError,
+    CMLNotReadyError,
+    CMLOutcomeUnknownError,
+    CMLProtocolError,
+    CMLTlsError,
+)
 from lcm.cml.simulator import CmlSimulator, SimulatorSettings
 from lcm.cml.simulator.listener import make_server_identity
 from lcm.cml.simulator.state.faults import Fault, FaultKind
+from lcm.cml.simulator.state.world import BootPhase
 from tests.integration.cml.conftest import ADDRESS, ADMIN, FAST, Clients, clients, control
 from tests.support.servers.certificates import CertificateAuthority
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from lcm.cml.simulator.listener import ServerIdentity
 
 BOUND_SECONDS = 120.0
 
@@ -78,28 +88,54 @@ async def test_a_missing_ca_bundle_is_reported(simulator: CmlSimulator, tmp_path
         await version(CaBundle(tmp_path / "none.pem"), simulator.url)
 
 
-async def test_the_first_certificate_is_pinned_per_worker_and_others_are_rejected(simulator: CmlSimulator) -> None:
-    pins = MemoryPinStore()
+async def test_only_the_pinned_certificate_of_a_server_is_accepted(simulator: CmlSimulator) -> None:
+    """cloud-and-cml.md#certificates: secrets go to pinned servers only, and each server has its own pin."""
     impostor = CmlSimulator(SimulatorSettings(boot_seconds=0))
     await impostor.start()
+    pinned, other = fingerprint(simulator.identity.pem), fingerprint(impostor.identity.pem)
     url = simulator.url
-    async with clients(TrustOnFirstUse(pins), lambda _address: url) as cml:
-        await asyncio.gather(*(cml.system.get_system_information(ADDRESS) for _ in range(5)))
-        assert pins.get(ADDRESS) == simulator.identity.pem
-        assert pins.get("10.0.0.2") is None
+    async with clients(PinPerServer(), lambda _address: url) as cml:
+        with pytest.raises(CMLNotReadyError, match="not pinned yet"):
+            await cml.system.get_system_health(ADDRESS, ADMIN)
+        answers = await asyncio.gather(*(cml.system.get_system_information(ADDRESS) for _ in range(5)))
+        assert {answer.certificate for answer in answers} == {pinned}
         url = impostor.url
-        with pytest.raises(CMLTlsError):
+        assert (await cml.system.get_system_information(ADDRESS)).certificate == other, "asking leaves no pin"
+        cml.system.trust(ADDRESS, pinned)
+        with pytest.raises(CMLCertificateChangedError) as first:
             await cml.system.get_system_information(ADDRESS)
-        assert (await cml.system.get_system_information("10.0.0.2")).ready, "each worker has its own first use"
-        pins.drop(ADDRESS)
+        url = simulator.url
+        assert (await cml.system.get_system_health(ADDRESS, ADMIN)).valid
+        url = impostor.url
+        with pytest.raises(CMLCertificateChangedError) as later:
+            await cml.system.get_system_health(ADDRESS, ADMIN)
+        assert {(error.value.pinned, error.value.presented) for error in (first, later)} == {(pinned, other)}
+        cml.system.trust(ADDRESS, other)
+        impostor.world.sessions.accounts[ADMIN.username].password = ADMIN.password
+        assert (await cml.system.get_system_health(ADDRESS, ADMIN)).valid, "it is trusted without a restart"
         cml.system.forget(ADDRESS)
-        assert (await cml.system.get_system_information(ADDRESS)).ready, "after the pin was removed"
+        assert (await cml.system.get_system_information(ADDRESS)).certificate == other
     await impostor.stop()
 
 
-async def test_first_use_of_a_booting_server_is_not_ready() -> None:
+async def test_the_certificate_of_a_server_that_still_boots_may_change(identity: ServerIdentity) -> None:
+    """It was pinned at the stage of 502, and refused for ever when the server had made its own."""
+    simulator = CmlSimulator(SimulatorSettings(boot_seconds=0), identity=identity, control_port=0)
+    simulator.world.boot.hold(BootPhase.GATEWAY)
+    await simulator.start()
+    async with clients(PinPerServer(), lambda _address: simulator.url) as cml:
+        with pytest.raises(CMLNotReadyError):
+            await cml.system.get_system_information(ADDRESS)
+        assert (await control(simulator, "PUT", "/certificate"))[0] == 200
+        simulator.world.boot.hold(None)
+        answer = await cml.system.get_system_information(ADDRESS)
+        assert (answer.ready, answer.certificate) == (True, fingerprint(simulator.identity.pem))
+    await simulator.stop()
+
+
+async def test_a_booting_server_is_not_ready() -> None:
     simulator = CmlSimulator(SimulatorSettings(boot_seconds=1000))
-    async with clients(TrustOnFirstUse(MemoryPinStore()), lambda _address: simulator.url) as cml:
+    async with clients(PinPerServer(), lambda _address: simulator.url) as cml:
         with pytest.raises(CMLNotReadyError):
             await cml.system.get_system_information(ADDRESS)
     await simulator.stop()
@@ -142,7 +178,7 @@ async def test_no_call_accepts_an_invalid_response(simulator: CmlSimulator, cml:
     calls = (
         cml.system.get_system_stats(ADDRESS, ADMIN),
         cml.system.get_license(ADDRESS, ADMIN),
-        cml.system.get_activity_events(ADDRESS, ADMIN, None),
+        cml.system.get_activity_events(ADDRESS, ADMIN),
         cml.labs.list_labs(ADDRESS, ADMIN),
         cml.labs.get_lab(ADDRESS, ADMIN, "x"),
         cml.labs.has_converged(ADDRESS, ADMIN, "x"),

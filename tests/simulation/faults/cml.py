@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ class HarmToCml:
         cml.refuse_imports = 0
         cml.license_server_silent = False
         cml.down.clear()
+        cml.refusing.clear()
+        cml.zones.clear()
+        cml.long_lists.clear()
         for server in cml.by_machine.values():
             server.seconds = 0.1
             if server.license.registration == "SUSPENDED":
@@ -34,11 +38,52 @@ class HarmToCml:
         servers = sorted(self._platform.cml.by_machine)
         return self._platform.cml.by_machine[servers[int(which * len(servers))]] if servers else None
 
-    async def _cml_slow(self, which: float, seconds: float) -> str:
+    def _machine(self, which: float) -> str | None:
+        machines = sorted(self._platform.cml.by_machine)
+        return machines[int(which * len(machines))] if machines else None
+
+    async def _cml_zone(self, which: float, hours: float) -> str:
+        """The clock of a server has another zone, and its events do not say so."""
+        machine = self._machine(which)
+        if machine is None:
+            return "no server"
+        self._platform.cml.zones[machine] = timedelta(hours=hours)
+        return machine
+
+    async def _cml_long_list(self, which: float) -> str:
+        """A server has kept its events for years."""
+        machine = self._machine(which)
+        if machine is None:
+            return "no server"
+        self._platform.cml.long_lists.add(machine)
+        return machine
+
+    async def _cml_refuses(self, which: float, seconds: float, watched: bool) -> str:
+        """A server answers 401 to every authenticated call. In a quiet world that must show."""
+        machine = self._machine(which)
+        if machine is None:
+            return "no server"
+        self._platform.cml.refusing.add(machine)
+        await asyncio.sleep(seconds)
+        if watched:
+            self._platform.ledger.must_not_be_ready(machine)
+        self._platform.cml.refusing.discard(machine)
+        return machine
+
+    async def _cml_certificate(self, which: float) -> str:
+        """A server is reinstalled: it presents another certificate, until a user trusts it nobody signs in."""
+        machine = self._machine(which)
+        if machine is None or not self._platform.ledger.certificate_changes(machine):
+            return "none fits"
+        server = self._platform.cml.by_machine[machine]
+        server.certificate = f"{int(server.certificate[:8], 16) + 1:08x}" * 8
+        return machine
+
+    async def _cml_slow(self, which: float, seconds: float, late: float = 9.0) -> str:
         server = self._server(which)
         if server is None:
             return "no server"
-        server.seconds = 9.0
+        server.seconds = late
         await asyncio.sleep(seconds)
         server.seconds = 0.1
         return "it is fast again"

@@ -87,6 +87,11 @@ class Ledger:
         self.sick_regions: set[str] = set()  # they never respond at the moment
         self.other_faults = True  # whether anything else goes wrong in this run
         self._asked: dict[str, float] = {}  # workers that a user wants to start or stop, until EC2 is called
+        self._known_use: dict[
+            str, float
+        ] = {}  # when a user last worked on an instance, as far as its events were read since
+        self._untrusted: set[str] = set()  # instances whose new certificate no user has trusted
+        self._reinstalled: set[str] = set()
         self.covered: Counter[str] = Counter()
         self.used: dict[str, float] = {}  # when somebody last worked on an instance
         self._entered: dict[str, float] = {}  # when each worker got its status
@@ -179,6 +184,7 @@ class Ledger:
             self._wish(before, after, actors)
         if after["version"] < before["version"]:
             self.violated(f"{worker_id}: version went from {before['version']} to {after['version']}")
+        self._certificates(before, after)
         if after["hold"] is not None and after["hold"]["until"] is None:
             self._worker_holds.setdefault(worker_id, self._now)
         else:
@@ -274,9 +280,9 @@ class Ledger:
                 self.violated(f"{worker_id}: a policy left {left} running, below {floor}")
 
     def _idle_long_enough(self, worker: dict[str, Any]) -> None:
-        """Whatever the clocks show: a policy stops no worker that was used, or started, a moment ago."""
+        """Whatever the clocks show: a policy stops no worker that was started, or to its knowledge used, lately."""
         entered = self._entered.get(worker["id"], float("-inf"))
-        quiet = self._now - max(entered, self.used.get(worker["instance_id"], float("-inf")))
+        quiet = self._now - max(entered, self._known_use.get(worker["instance_id"], float("-inf")))
         # The previous setting may have been read just before it was changed.
         needed = min(self._idle_timeouts, default=0.0)
         if quiet < needed - CLOCK_GRACE:
@@ -297,6 +303,40 @@ class Ledger:
             conditions = {condition["type"] for condition in worker["conditions"]}
             if not worker.get("added_by_newer") or "Frozen" not in conditions:
                 self.violated(f"{worker['id']}: what a newer version wrote was erased")
+
+    def events_read(self, instance_id: str) -> None:
+        """The events of an instance are read: what a user did until now is known."""
+        if instance_id in self.used:
+            self._known_use[instance_id] = self.used[instance_id]
+
+    def certificate_changes(self, instance_id: str) -> bool:
+        """A server is reinstalled; returns whether its certificate was pinned, so that the new one needs a user."""
+        pinned = any(
+            record["instance_id"] == instance_id and record["cml_certificate"] for record in self.records.values()
+        )
+        if pinned:
+            self._untrusted.add(instance_id)
+            self._reinstalled.add(instance_id)
+        return pinned
+
+    def signed_in(self, instance_id: str) -> None:
+        """Credentials were sent to a server."""
+        if instance_id in self._untrusted:
+            self.violated(f"credentials were sent to {instance_id}, whose new certificate nobody trusts")
+
+    def _certificates(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        instance = after["instance_id"]
+        if after["cml_certificate_presented"] and instance not in self._reinstalled:
+            self.violated(f"{after['id']}: its certificate is said to have changed, and has not")
+        if before["cml_certificate"] != after["cml_certificate"] and before["cml_certificate_presented"]:
+            self.covered["a new certificate is trusted"] += 1
+            self._untrusted.discard(instance)
+
+    def must_not_be_ready(self, instance_id: str) -> None:
+        """A server has refused our account for minutes: its worker must not be ready, and say why."""
+        for record in self.records.values():
+            if record["instance_id"] == instance_id and record["ready"]:
+                self.violated(f"{record['id']} is ready though its CML refuses our account")
 
     def _leadership(self, seen: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
         known = self._terms.get(seen["controller"], 0)

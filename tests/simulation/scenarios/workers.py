@@ -462,4 +462,26 @@ WORKER_DAYS: dict[str, Script] = {
         scaling={"scale_down_enabled": True, "min_workers": 1, "scale_down_cooldown_seconds": 30.0},
         lasting=12.0,
     ),
+    "a CML refuses our account": day(worker(), at(3, "cml-refuses", **FIRST, seconds=400, watched=True)),
+    "a server with the clock of another zone is used all the time": day(
+        worker(idle=True),
+        at(2, "cml-zone", **FIRST, hours=-5),
+        *(at(2.1 + 2 * number, "use", which=0.0) for number in range(8)),
+        lasting=20.0,
+        idle=PAUSING,
+    ),
+    "a server with the events of years is used all the time": day(
+        worker(idle=True),
+        at(2, "cml-long-list", **FIRST),
+        *(at(2.1 + 2 * number, "use", which=0.0) for number in range(8)),
+        lasting=20.0,
+        idle=PAUSING,
+    ),
+    "a server is reinstalled, leaders change, and a user trusts it": day(
+        worker(),
+        at(3, "cml-certificate", **FIRST),
+        *leaderless(4, 20),
+        at(9, "trust", **FIRST),
+        *leaderless(12, 20),
+    ),
 }

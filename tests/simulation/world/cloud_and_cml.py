@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lcm.cloud.errors import CloudAuthenticationError
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
 from lcm.cloud.simulated.region import DescribePage
 from lcm.cloud.types import WORKER_TAG, Instance, InstanceState
-from lcm.cml.errors import CMLConflictError, CMLError, CMLNotReadyError
+from lcm.cml.client.bodies import BodyEnds
+from lcm.cml.client.telemetry import MAX_LIST_BYTES, parse_list_ends
+from lcm.cml.errors import CMLConflictError, CMLError, CMLNotReadyError, CMLUnauthorizedError
 from lcm.cml.simulator.state.faults import SimulatorApiError
-from lcm.cml.types import Credentials, DeregistrationResult
+from lcm.cml.types import CMLActivity, CMLActivityEvent, Credentials, DeregistrationResult
 from lcm.core.authorization import check_may_send
 from tests.simulation.invariants.during import CHANGING
 from tests.simulation.world.labs import LabWorlds
-from tests.simulation.world.loop import Node
+from tests.simulation.world.loop import BEGIN, Node, current_node
 from tests.support.virtual.fleet import ParkedCml
 
 if TYPE_CHECKING:
@@ -38,6 +42,9 @@ T = TypeVar("T")
 _PROMPT = 0.1
 _SUBJECT: ContextVar[tuple[str | None, str]] = ContextVar("worker_and_instance", default=(None, ""))
 _LICENSE_RETRY_SECONDS = 30.0
+_HEAD_BYTES, _TAIL_BYTES = 512, 8 * 1024
+_OLD_EVENTS = b'{"category": "system_stats", "timestamp": "2020-01-01T00:00:00", "data": {}}, ' * 100
+_OLD_CHUNKS = 1_200  # together more than the 8 MiB that were read at most
 NODE_DEFINITIONS = ("alpine", "cat8000v")
 
 
@@ -170,6 +177,10 @@ class Cml(ParkedCml):
         self.refuse_imports = 0  # the number of imports to reject
         self.land_late = 0.0  # the next import completes after this many seconds, even if its caller gave up
         self.down: set[str] = set()
+        self.refusing: set[str] = set()  # machines whose CML answers 401 to every authenticated call
+        self.zones: dict[str, timedelta] = {}  # machines whose CML writes local times without a zone
+        self.long_lists: set[str] = set()  # machines whose CML has more events than anybody wants to read
+        self._pins_of_nodes: dict[str, dict[str, str]] = {}
         self.registered_total = 0
         self.given_back_total = 0
         self.forgotten_total = 0
@@ -199,6 +210,30 @@ class Cml(ParkedCml):
             self.unconfirmed_total += result is DeregistrationResult.DONE
             raise CMLNotReadyError(address, "the connection broke")
         return result
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The pins of the process that calls: another one, or the same after a restart, has none."""
+        node = current_node()
+        return self._pins_of_nodes.setdefault("" if node is None else node.name, {})
+
+    async def get_activity_events(self, address: str, credentials: Credentials) -> CMLActivity:
+        """As the real client reads it: JSON, of which only both ends are kept."""
+        server = await self._at(address, "activity", credentials)
+        machine = self._machine(address)
+        if machine is None or not (server.events or machine.id in self.zones):
+            return CMLActivity((), 0, 0)
+        self._ledger.events_read(machine.id)
+        ends = BodyEnds(_HEAD_BYTES, _TAIL_BYTES, MAX_LIST_BYTES)
+        ends.add(b"[")
+        if machine.id in self.long_lists:
+            for _ in range(_OLD_CHUNKS):
+                ends.add(_OLD_EVENTS)
+        zone = self.zones.get(machine.id)
+        now = BEGIN + timedelta(seconds=self._loop.now - 1000)
+        own = CMLActivityEvent("system_stats", now - timedelta(seconds=self._loop.now % 60))
+        ends.add(json.dumps([_written(event, zone) for event in (*server.events, own)])[1:].encode())
+        return parse_list_ends(ends)
 
     def forget_license(self, machine_id: str) -> str:
         """A server is reinstalled: it is no longer registered, but Cisco still counts the license."""
@@ -246,7 +281,16 @@ class Cml(ParkedCml):
             raise CMLNotReadyError(address, "502 from its web server")
         server = await super()._at(address, operation, credentials)
         server.definitions = NODE_DEFINITIONS
+        if machine is not None and credentials is not None:
+            self._ledger.signed_in(machine.id)
+            if machine.id in self.refusing:
+                raise CMLUnauthorizedError(address, "HTTP 401: no reason given")
         return server
+
+
+def _written(event: CMLActivityEvent, zone: timedelta | None) -> dict[str, Any]:
+    at = event.at if zone is None else (event.at + zone).replace(tzinfo=None)
+    return {"category": event.category, "timestamp": at.isoformat(), "data": {"user_id": event.user_id}}
 
 
 def _whatever(action: Callable[[], object]) -> None:

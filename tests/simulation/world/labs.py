@@ -94,6 +94,10 @@ class LabSession:
             raise CMLNotReadyError(address, cause) if method == "GET" else CMLOutcomeUnknownError(address, cause)
         return read(CMLResponse(200, content))
 
+    def trust(self, address: str, certificate: str) -> None:
+        """Accept only this certificate."""
+        self._cml.trust(address, certificate)
+
     def forget(self, address: str) -> None:
         """Do nothing: no sessions are kept."""
 

@@ -192,10 +192,11 @@ class People:
         servers = sorted(self._platform.cml.by_machine)
         if not servers:
             return "no server"
-        server = self._platform.cml.by_machine[servers[int(which * len(servers))]]
+        machine = servers[int(which * len(servers))]
+        server = self._platform.cml.by_machine[machine]
         event = CMLActivityEvent("start_lab", clock.now(), user_id="student")
         server.events = (*server.events, event)
-        self._ledger.used[servers[int(which * len(servers))]] = self._platform.loop.now
+        self._ledger.used[machine] = self._platform.loop.now
         running = int(which * 10) % 3
         server.stats = replace(server.stats, running_nodes=running)
         return f"{running} nodes run"
@@ -233,6 +234,18 @@ class People:
                 if not is_condition_true(worker.conditions, ConditionType.STUCK):
                     self._ledger.violated(f"{worker.name} waits since {since:%H:%M:%S} and is not reported as stuck")
         return f"{overdue} have waited for too long"
+
+    async def _trust(self, which: float) -> str:
+        return await self.trust_all()
+
+    async def trust_all(self) -> str:
+        """Trust the new certificate of every server that was reinstalled."""
+        trusted = 0
+        async for worker in self._client.workers.list(exclude_statuses=[WorkerStatus.TERMINATED]):
+            if worker.cml_certificate_presented is not None:
+                await self._client.workers.trust(worker.id, version=worker.version)
+                trusted += 1
+        return f"{trusted} trusted"
 
     async def _breaker(self, which: float) -> str:
         now = self._platform.ec2.time()

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from lcm.client.errors import NotFoundError
 from lcm.cloud.types import InstanceMetrics
-from lcm.cml.errors import CMLAuthenticationError, CMLConflictError, CMLNotReadyError
+from lcm.cml.errors import CMLAuthenticationError, CMLCertificateChangedError, CMLConflictError, CMLNotReadyError
 from lcm.cml.types import (
     CMLActivity,
     CMLActivityEvent,
@@ -29,7 +29,6 @@ from lcm.model.access import CmlCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
 DEFAULT = Credentials("admin", "default-pw-7b3")
 STATS = SystemStats(3, 12, 7, 8, 41.5, Usage(4_000, 16_000), Usage(10_000, 100_000))
@@ -51,6 +50,9 @@ class FakeServer:
     events: tuple[CMLActivityEvent, ...] = ()
     definitions: tuple[str, ...] = ()
     account: Credentials = DEFAULT
+    certificate: str = "c0" * 32
+    boot_certificate: str = "b0" * 32  # presented until it was ready for the first time
+    booted: bool = False
     failures: dict[str, Exception] = field(default_factory=dict)
     hanging: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
@@ -70,13 +72,14 @@ class FakeCml:
     def __init__(self, **servers: FakeServer) -> None:
         self.servers = servers
         self.forgotten: list[str] = []
+        self._pins: dict[str, str] = {}
         self.dialled: list[str] = []
         self.busy = 0  # calls in progress
         self.most_at_once = 0
 
     async def get_system_information(self, address: str) -> SystemInformation:
         server = await self._at(address, "information")
-        return SystemInformation(server.version, server.ready)
+        return SystemInformation(server.version, server.ready, _presented(server))
 
     async def get_system_health(self, address: str, credentials: Credentials) -> SystemHealth:
         await self._at(address, "health", credentials)
@@ -110,10 +113,9 @@ class FakeCml:
         server.license = replace(server.license, registration="NOT_REGISTERED")
         return server.deregistration
 
-    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
+    async def get_activity_events(self, address: str, credentials: Credentials) -> CMLActivity:
         server = await self._at(address, "activity", credentials)
-        events = tuple(event for event in server.events if since is None or event.at > since)
-        return CMLActivity(events, len(server.events), 0)
+        return CMLActivity(server.events, len(server.events), 0)
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
         return (await self._at(address, "definitions", credentials)).definitions
@@ -122,8 +124,26 @@ class FakeCml:
         await self._at(address, "users", credentials)
         return f"id-of-{credentials.username}"
 
+    def trust(self, address: str, certificate: str) -> None:
+        self.pins[address] = certificate
+
     def forget(self, address: str) -> None:
         self.forgotten.append(address)
+        self.pins.pop(address, None)
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The pinned certificates of this process, by address."""
+        return self._pins
+
+    async def _check_certificate(self, address: str, server: FakeServer, credentials: Credentials | None) -> None:
+        pinned = self.pins.get(address)
+        if pinned is None and credentials is not None:
+            raise CMLNotReadyError(address, "its certificate is not pinned yet")
+        presented = _presented(server)
+        if pinned is not None and pinned != presented:
+            await asyncio.sleep(server.seconds)
+            raise CMLCertificateChangedError(address, pinned, presented)
 
     async def _at(self, address: str, operation: str, credentials: Credentials | None = None) -> FakeServer:
         self.dialled.append(address)
@@ -134,6 +154,7 @@ class FakeCml:
             if server is None:
                 await asyncio.sleep(5)
                 raise CMLNotReadyError(address, "no connection within 5 s")
+            await self._check_certificate(address, server, credentials)
             await server.serve(operation)
         finally:
             self.busy -= 1
@@ -144,6 +165,11 @@ class FakeCml:
     @staticmethod
     def _settle(server: FakeServer, registration: str, failure: str) -> None:
         server.license = replace(server.license, registration=registration, failure=failure)
+
+
+def _presented(server: FakeServer) -> str:
+    server.booted = server.booted or server.ready
+    return server.certificate if server.booted else server.boot_certificate
 
 
 class FakeSecrets:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from lcm.client import Client, Leader
-from lcm.client.errors import NotFoundError, UnauthenticatedError
+from lcm.client.errors import NotFoundError, NotPossibleNowError, UnauthenticatedError
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import ActorKind, DecisionReport
@@ -121,6 +121,8 @@ class Tour:
         }
         assert (await workers.drain(name, "make room")).status is WorkerStatus.DRAINING
         assert (await workers.cancel_drain(name)).status is WorkerStatus.RUNNING
+        with pytest.raises(NotPossibleNowError):
+            await workers.trust(name)
         assert (await workers.stop(name, "over")).desired_status is DesiredStatus.STOPPED
         assert (await workers.start(name)).desired_status is DesiredStatus.RUNNING
         held = await workers.hold(name, HoldRequest(reason="check first"))

@@ -18,7 +18,7 @@ from lcm.client.transport import Limits
 from lcm.cloud.aws import RegionConfig
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
 from lcm.cloud.types import RegionLaunchSettings
-from lcm.cml.client.tls import CaBundle, Insecure, TrustOnFirstUse
+from lcm.cml.client.tls import CaBundle, Insecure, PinPerServer
 from lcm.cml.types import Credentials
 from lcm.controllers.worker.deps import Policy
 from lcm.controllers.worker.observe.launch_resolver import ImageFilter
@@ -90,6 +90,7 @@ def test_every_setting_reaches_the_controller() -> None:
             CML_READY_TIMEOUT="4",
             DRAIN_TIMEOUT="0",
             LICENSE_RELEASE_TIMEOUT="6",
+            TELEMETRY_MISSING_AFTER="5",
             METRICS_COLLECT_INTERVAL="7",
             AMI_NAME_PATTERN="lab-?",
             AMI_OWNERS="self, 123456789012",
@@ -99,7 +100,7 @@ def test_every_setting_reaches_the_controller() -> None:
         )
     )
     assert rules.account == Credentials("lcm", "pw")
-    assert rules.policy == Policy(1, 2, 3, 4, 0, 6)
+    assert rules.policy == Policy(1, 2, 3, 4, 0, 6, 5)
     assert rules.images == ImageFilter("lab-?", ("self", "123456789012"))
     assert (rules.metrics_interval, rules.private_addresses) == (7, True)
 
@@ -205,23 +206,13 @@ def trust_of(servers: CmlConnection) -> Any:
 
 async def test_trust_in_cml_servers(tmp_path: Path) -> None:
     registry = CollectorRegistry()
-    assert isinstance(trust_of(connect_cml(load_settings(), registry)), TrustOnFirstUse)
+    assert isinstance(trust_of(connect_cml(load_settings(), registry)), PinPerServer)
     assert trust_of(connect_cml(load_settings(CML_TLS="insecure"), registry)) == Insecure()
     assert trust_of(connect_cml(load_settings(CML_TLS="ca"), registry)) == CaBundle()
     wrong = tmp_path / "ca.pem"
     wrong.write_text("no certificate")
     with pytest.raises(InvalidSettingsError, match="CML_CA_FILE"):
         connect_cml(load_settings(CML_TLS="ca", CML_CA_FILE=str(wrong)), registry)
-
-
-async def test_with_an_address_its_certificate_is_forgotten() -> None:
-    servers = connect_cml(load_settings(), CollectorRegistry())
-    pins = trust_of(servers).pins
-    pins.put("192.0.2.1", "pem")
-    pins.put("192.0.2.2", "pem")
-    servers.system.forget("192.0.2.1")
-    assert (pins.get("192.0.2.1"), pins.get("192.0.2.2")) == (None, "pem")
-    await servers.close()
 
 
 # The control plane

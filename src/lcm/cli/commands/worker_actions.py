@@ -64,6 +64,7 @@ def register(app: typer.Typer) -> None:
     command(app, "drain", mutates=True)(drain_worker)
     command(app, "cancel-drain", mutates=True)(cancel_drain)
     command(app, "retry", mutates=True)(retry_worker)
+    command(app, "trust", mutates=True)(trust_worker)
     command(app, "terminate", mutates=True)(terminate_worker)
     command(app, "hold", mutates=True)(hold_worker)
     command(app, "release", mutates=True)(release_worker)
@@ -203,6 +204,22 @@ async def terminate_worker(
     await _send(session, worker, "terminate", reason)
 
 
+async def trust_worker(
+    session: Session, name: WorkerArgument, reason: ReasonOption = None, yes: YesOption = False
+) -> None:
+    """Accept the new certificate of a worker whose CML was reinstalled. Shows it and asks for confirmation."""
+    from lcm.cli.runtime.lookup import find_worker
+
+    worker = await find_worker(session.client, name)
+    presented = worker.cml_certificate_presented
+    if not yes and not session.dry_run and presented is not None:
+        require_terminal()
+        question = f"{worker.name} presents the certificate with SHA-256 {presented}. Send passwords to this server?"
+        if not confirm(question):
+            raise CommandError("no changes made")
+    await _send(session, worker, "trust", reason)
+
+
 async def hold_worker(
     session: Session, name: WorkerArgument, reason: RequiredReasonOption, until: UntilOption = None
 ) -> None:
@@ -290,6 +307,7 @@ def command_call(session: Session, verb: str) -> Callable[[str, str | None], Awa
         "drain": workers.drain,
         "cancel-drain": workers.cancel_drain,
         "retry": workers.retry,
+        "trust": workers.trust,
         "terminate": workers.terminate,
         "release": workers.release,
     }
@@ -306,6 +324,7 @@ def _local_rule(worker: Worker, verb: str, reason: str | None) -> Callable[[date
         "drain": lambda now: lifecycle.drain(worker, now, reason),
         "cancel-drain": lambda now: lifecycle.cancel_drain(worker, now),
         "retry": lambda now: lifecycle.retry(worker, now),
+        "trust": lambda now: lifecycle.trust(worker, now),
         "terminate": lambda now: lifecycle.terminate(worker, now),
         "release": lambda now: lifecycle.release(worker, now),
     }

@@ -269,14 +269,18 @@ async def _check_cml_server(
     except ClientError:
         pass  # it has no account of its own
     try:
+        if worker.cml_certificate is not None:
+            servers.trust(address, worker.cml_certificate)
         about = await servers.get_system_information(address)
+        if worker.cml_certificate is None and about.certificate is not None:
+            servers.trust(address, about.certificate)
         await servers.get_system_health(address, account)
     except CMLAuthenticationError as error:
         return Finding(
             part, False, str(error), "check CML_DEFAULT_USERNAME and CML_DEFAULT_PASSWORD, or the worker's own account"
         )
     except CMLTlsError as error:
-        return Finding(part, False, str(error), "check CML_TLS and CML_CA_FILE")
+        return Finding(part, False, str(error), f"check CML_TLS and CML_CA_FILE, or: lcm workers trust {worker.name}")
     except CMLError as error:
         return Finding(part, False, str(error), "is it reachable from here? CML_USE_PRIVATE_ADDRESS, CML_PROXY_URL")
     return Finding(part, True, f"CML {about.version} at {address} accepts the account")

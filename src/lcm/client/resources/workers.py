@@ -124,6 +124,12 @@ class Workers(Resource):
         """Retry a failed worker."""
         return await self._command_with_reason(worker_id, "retry", reason, version, key)
 
+    async def trust(
+        self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
+    ) -> Worker:
+        """Accept the certificate that the worker's CML presents instead of the pinned one."""
+        return await self._command_with_reason(worker_id, "trust", reason, version, key)
+
     async def hold(
         self, worker_id: str, body: HoldRequest, *, version: int | None = None, key: str | None = None
     ) -> Worker:

@@ -38,16 +38,22 @@ class MalformedResponseError(Exception):
 def parse_json(body: bytes) -> Any:
     """Parse JSON of bounded depth; NaN and Infinity are rejected."""
     try:
-        value = json.loads(body, parse_constant=_reject_constant)
+        value = json.loads(body, parse_constant=reject_constant)
     except (ValueError, RecursionError) as error:
         raise MalformedResponseError(f"not JSON ({error})") from None
-    if isinstance(value, dict | list) and _is_deeper_than(value, MAX_DEPTH):
+    if isinstance(value, dict | list) and not check_depth(value):
         raise MalformedResponseError(f"nested deeper than {MAX_DEPTH} levels")
     return value
 
 
-def _reject_constant(name: str) -> None:
+def reject_constant(name: str) -> None:
+    """NaN and Infinity are not JSON, though Python's parser accepts them."""
     raise ValueError(f"{name} is not a number")
+
+
+def check_depth(value: dict[str, Any] | list[Any]) -> bool:
+    """Whether a value is nested no deeper than allowed."""
+    return not _is_deeper_than(value, MAX_DEPTH)
 
 
 def _is_deeper_than(value: dict[str, Any] | list[Any], levels: int) -> bool:
@@ -126,12 +132,18 @@ def optional_int(value: dict[str, Any], key: str) -> int | None:
 
 
 def parse_time(value: Any) -> datetime | None:
-    """A time in any format that servers use, in UTC; None for anything else. A time without a zone is taken as UTC."""
+    """A time in UTC; None for anything else. A time without a zone is taken as UTC."""
+    found = parse_timestamp(value)
+    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
+
+
+def parse_timestamp(value: Any) -> datetime | None:
+    """A time in any format that servers use: in UTC, or without a zone if it names none; None for anything else."""
     if not isinstance(value, str) or len(value) > _MAX_TIMESTAMP_LENGTH:
         return None
     try:
         found = datetime.fromisoformat(value.strip())
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        return found if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
@@ -174,14 +186,29 @@ class RawResponse:
 
 @dataclass(frozen=True, slots=True)
 class CMLResponse:
-    """A successful response: its status and its JSON content, None if it has no content."""
+    """A successful response: its status and its JSON content, None if it has no content.
+
+    `certificate` is the fingerprint of the server's certificate where certificates are pinned.
+    """
 
     status: int
     content: Any
+    certificate: str | None = None
 
 
 def parse_response(address: str, method: str, response: RawResponse) -> CMLResponse:
     """Parse a successful response; raises the matching error for any other."""
+    check_response(address, method, response)
+    if not response.body:
+        return CMLResponse(response.status, None)
+    try:
+        return CMLResponse(response.status, parse_json(response.body))
+    except MalformedResponseError as error:
+        raise CMLProtocolError(address, f"the response is {error}") from None
+
+
+def check_response(address: str, method: str, response: RawResponse) -> None:
+    """Raise the matching error unless the response is a success, with JSON or without content."""
     if response.status in _GATEWAY_STATUSES:
         raise _gateway_error(address, method, response)
     if 300 <= response.status < 400:
@@ -194,16 +221,10 @@ def parse_response(address: str, method: str, response: RawResponse) -> CMLRespo
     if not 200 <= response.status < 300:
         error = _ERROR_BY_STATUS.get(response.status, CMLProtocolError)
         raise error(address, f"HTTP {response.status}: {_description(response)}")
-    if not response.body:
-        return CMLResponse(response.status, None)
-    if response.kind != "application/json" and not response.kind.endswith("+json"):
+    if response.body and response.kind != "application/json" and not response.kind.endswith("+json"):
         raise CMLProtocolError(
             address, f"the content type is {printable_text(response.content_type) or 'missing'}, not JSON"
         )
-    try:
-        return CMLResponse(response.status, parse_json(response.body))
-    except MalformedResponseError as error:
-        raise CMLProtocolError(address, f"the response is {error}") from None
 
 
 def printable_text(text: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import re
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,8 +21,9 @@ from lcm.core import clock
 from lcm.core.authorization import NotAuthorizedError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
+    from lcm.cml.client.bodies import BodyBuffer
     from lcm.cml.client.responses import CMLResponse
     from lcm.cml.client.transport import CMLTransport
     from lcm.cml.types import Credentials
@@ -179,17 +181,19 @@ class CMLSession:
         method: str,
         path: str,
         *,
-        read: Callable[[CMLResponse], R],
+        read: Callable[[CMLResponse], R | Awaitable[R]],
         query: Mapping[str, str] | None = None,
         json: Any = None,
         text: str | None = None,
         timeout: float | None = None,
         max_bytes: int = MAX_RESPONSE_BYTES,
+        make_buffer: Callable[[], BodyBuffer] | None = None,
     ) -> R:
         """Make a call and parse its response; every failure is one of `lcm.cml.errors`.
 
         Everything but a GET and the login itself is a mutating call: it raises `NotAuthorizedError` if it may not be
         sent any more.
+        With `make_buffer` the content of the response is such a buffer, and `read` decodes it.
         """
 
         async def exchange(token: str | None) -> CMLResponse:
@@ -204,13 +208,15 @@ class CMLSession:
                 timeout=timeout,
                 max_bytes=max_bytes,
                 mutating=method != "GET" and credentials is not None,
+                make_buffer=make_buffer,
             )
 
         began = asyncio.get_running_loop().time()
         outcome = "aborted"
         try:
             response = await (exchange(None) if credentials is None else self._as_user(address, credentials, exchange))
-            result = read(response)
+            parsed = read(response)
+            result = await parsed if isinstance(parsed, Awaitable) else parsed
             outcome = "ok"
             return result
         except MalformedResponseError as error:
@@ -226,8 +232,12 @@ class CMLSession:
             self._metrics.calls.labels(operation, outcome).inc()
             self._metrics.seconds.labels(operation).observe(asyncio.get_running_loop().time() - began)
 
+    def trust(self, address: str, certificate: str) -> None:
+        """Accept only the certificate with this SHA-256 fingerprint at an address, where certificates are pinned."""
+        self._transport.trust(address, certificate)
+
     def forget(self, address: str) -> None:
-        """Drop the tokens of an address, and the connections that only it used."""
+        """Drop the tokens and the pin of an address, and the connections that only it used."""
         self._tokens.forget(address)
         self._transport.forget(address)
 

@@ -16,11 +16,11 @@ from lcm.cml.client.responses import (
     optional_text,
     parse_time,
 )
+from lcm.cml.client.telemetry import TELEMETRY_TIMEOUT, read_activity, telemetry_buffer
 from lcm.cml.client.transport import DEREGISTER_TIMEOUT, MAX_SMALL_RESPONSE_BYTES
 from lcm.cml.errors import CMLAuthenticationError, CMLError, CMLInvalidRequestError, CMLUnauthorizedError
 from lcm.cml.types import (
     CMLActivity,
-    CMLActivityEvent,
     ComputeHealth,
     Credentials,
     DeregistrationResult,
@@ -33,42 +33,8 @@ from lcm.cml.types import (
 )
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from lcm.cml.client.responses import CMLResponse
     from lcm.cml.client.session import CMLSession
-
-
-def parse_activity(content: Any, since: datetime | None = None) -> CMLActivity:
-    """The events after `since`, oldest first. Entries that cannot be parsed are counted and skipped.
-
-    Unknown categories are kept: the caller decides what counts as activity.
-    """
-    found: list[CMLActivityEvent] = []
-    skipped = 0
-    for entry in as_list(content, "the list of events"):
-        event = parse_event(entry)
-        if event is None:
-            skipped += 1
-        else:
-            found.append(event)
-    recent = [event for event in found if since is None or event.at > since]
-    recent.sort(key=lambda event: event.at)
-    return CMLActivity(tuple(recent), total=len(found), skipped=skipped)
-
-
-def parse_event(entry: Any) -> CMLActivityEvent | None:
-    """One event, or None if it has no category or no time."""
-    if not isinstance(entry, dict):
-        return None
-    category = optional_text(entry, "category")
-    at = parse_time(entry.get("timestamp"))
-    if not category or at is None:
-        return None
-    data = entry.get("data")
-    if not isinstance(data, dict):
-        data = {}
-    return CMLActivityEvent(category, at, user_id=optional_text(data, "user_id"), lab_id=optional_text(data, "lab_id"))
 
 
 _DEREGISTERED_LOCALLY_STATUS = 202
@@ -158,15 +124,17 @@ class CMLSystemClient:
                 return DeregistrationResult.WAS_NOT_REGISTERED
             raise
 
-    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
-        """The events after `since`, oldest first. The server has no filter and always sends all events."""
+    async def get_activity_events(self, address: str, credentials: Credentials) -> CMLActivity:
+        """The newest events, oldest first. The server always sends all events; only the ends of the list are kept."""
         return await self._session.call(
             "activity_events",
             address,
             credentials,
             "GET",
             "/telemetry/events",
-            read=lambda response: parse_activity(response.content, since),
+            read=read_activity,
+            timeout=TELEMETRY_TIMEOUT,
+            make_buffer=telemetry_buffer,
         )
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
@@ -195,6 +163,10 @@ class CMLSystemClient:
 
         return await self._session.call("users", address, credentials, "GET", "/users", read=read)
 
+    def trust(self, address: str, certificate: str) -> None:
+        """Accept only the certificate with this SHA-256 fingerprint at an address, where certificates are pinned."""
+        self._session.trust(address, certificate)
+
     def forget(self, address: str) -> None:
         """Drop all sessions with an address, because another server now uses it."""
         self._session.forget(address)
@@ -222,7 +194,9 @@ def _ignore_body(_reply: CMLResponse) -> None:
 
 def _parse_information(response: CMLResponse) -> SystemInformation:
     content = as_object(response.content, "the system information")
-    return SystemInformation(version=get_text(content, "version"), ready=get_bool(content, "ready"))
+    return SystemInformation(
+        version=get_text(content, "version"), ready=get_bool(content, "ready"), certificate=response.certificate
+    )
 
 
 def _parse_health(content: Any) -> SystemHealth:

@@ -1,8 +1,8 @@
 """How a CML server proves its identity.
 
 CML comes with a self-signed certificate that names no host. Therefore a certificate can be pinned: only that
-certificate is accepted, whatever its name. If the certificate is not known in advance, the first one that a worker
-presents is pinned for that worker (trust on first use).
+certificate is accepted, whatever its name. The one with which a worker's CML first says that it is ready is pinned for
+that worker: a server that still boots may present another one. Pins are SHA-256 fingerprints, kept with the worker.
 """
 
 from __future__ import annotations
@@ -12,39 +12,12 @@ import hashlib
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from lcm.cml.errors import CMLNotReadyError, CMLTlsError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-class PinStore(Protocol):
-    """Stores pinned certificates by the worker's address. Whoever replaces a worker removes its pin."""
-
-    def get(self, address: str) -> str | None:
-        """The pinned certificate (PEM) of a worker, if there is one."""
-
-    def put(self, address: str, pem: str) -> None:
-        """Pin the first certificate of a worker."""
-
-
-class MemoryPinStore:
-    """Pins kept in memory."""
-
-    def __init__(self) -> None:
-        self._pems: dict[str, str] = {}
-
-    def get(self, address: str) -> str | None:
-        return self._pems.get(address)
-
-    def put(self, address: str, pem: str) -> None:
-        self._pems[address] = pem
-
-    def drop(self, address: str) -> None:
-        """Remove a pin: the worker was replaced, and its successor has another certificate."""
-        self._pems.pop(address, None)
 
 
 @dataclass(frozen=True)
@@ -62,10 +35,11 @@ class PinnedCertificate:
 
 
 @dataclass(frozen=True)
-class TrustOnFirstUse:
-    """Only the certificate that the worker presented first."""
+class PinPerServer:
+    """For each server only the certificate that was pinned for it.
 
-    pins: PinStore
+    Before that a server may be asked whether it is ready, but nothing secret is sent to it.
+    """
 
 
 @dataclass(frozen=True)
@@ -73,7 +47,7 @@ class Insecure:
     """No verification. For test environments."""
 
 
-TrustPolicy = CaBundle | PinnedCertificate | TrustOnFirstUse | Insecure
+TrustPolicy = CaBundle | PinnedCertificate | PinPerServer | Insecure
 ResolvedTrust = CaBundle | PinnedCertificate | Insecure
 TlsConnector = Callable[[str, int, ssl.SSLContext], Awaitable[asyncio.StreamWriter]]
 

@@ -9,19 +9,20 @@ import re
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import httpx
-import structlog
 
-from lcm.cml.client.responses import CMLResponse, RawResponse, parse_response, printable_text
+from lcm.cml.client.bodies import TooLongError, WholeBody
+from lcm.cml.client.responses import CMLResponse, RawResponse, check_response, parse_response, printable_text
 from lcm.cml.client.tls import (
     PinnedCertificate,
+    PinPerServer,
     ResolvedTrust,
     TlsConnector,
-    TrustOnFirstUse,
     TrustPolicy,
     fetch_certificate,
     fingerprint,
@@ -29,6 +30,7 @@ from lcm.cml.client.tls import (
     open_tls_connection,
 )
 from lcm.cml.errors import (
+    CMLCertificateChangedError,
     CMLError,
     CMLInvalidRequestError,
     CMLNotReadyError,
@@ -39,9 +41,9 @@ from lcm.cml.errors import (
 from lcm.core.authorization import check_may_send
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
-log = structlog.get_logger(__name__)
+    from lcm.cml.client.bodies import BodyBuffer
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
@@ -115,10 +117,11 @@ class CMLTransport:
         self._clients: dict[tuple[ResolvedTrust, int], httpx.AsyncClient] = {}
         self._users: dict[str, ResolvedTrust] = {}
         self._retired: list[httpx.AsyncClient] = []
-        self._first_contacts: dict[str, asyncio.Lock] = {}
         self._in_use: Counter[httpx.AsyncClient] = Counter()
         self._last_used: dict[httpx.AsyncClient, float] = {}
         self._searched_at = -math.inf
+        self._pins: dict[str, str] = {}  # fingerprints of the certificates that are accepted, by address
+        self._pinned_certificates: dict[str, str] = {}  # the certificates themselves (PEM), once they were presented
 
     async def exchange(
         self,
@@ -132,9 +135,12 @@ class CMLTransport:
         token: str | None = None,
         timeout: float | None = None,
         max_bytes: int = MAX_RESPONSE_BYTES,
+        make_buffer: Callable[[], BodyBuffer] | None = None,
         mutating: bool = False,
     ) -> CMLResponse:
         """Send a request and return its response, within `timeout` seconds and of at most `max_bytes` bytes.
+
+        With `make_buffer` such a buffer collects the content of the response, which is not parsed here.
 
         A GET is sent once more if its connection broke. A mutating request is sent only while it is authorized.
         """
@@ -149,29 +155,54 @@ class CMLTransport:
         limit = self._read_seconds if timeout is None else timeout
         content = None if text is None else text.encode()
         deadline = limit + self._connect_seconds
+
+        def whole_body() -> BodyBuffer:
+            return WholeBody(max_bytes)
+
+        trust = self._trust(address) if callable(self._trust) else self._trust
+        certificate: str | None = None
         try:
             async with asyncio.timeout(deadline):
-                client = await self._client(address, url)
-                request = client.build_request(
-                    method,
-                    url,
-                    params=query,
-                    json=json,
-                    content=content,
-                    headers=headers,
-                    timeout=httpx.Timeout(limit, connect=self._connect_seconds),
-                    extensions={"trace": _check_before_bytes} if mutating else {},
-                )
-                if mutating:
-                    check_may_send()
-                with self._using(client):
-                    response = await self._send(client, request, address, max_bytes)
+                if isinstance(trust, PinPerServer):
+                    secret = token is not None or method != "GET"
+                    pem = await self._certificate(address, url, secret=secret)
+                    trust, certificate = PinnedCertificate(pem), fingerprint(pem)
+                lasting = certificate in (None, self._pins.get(address))
+                async with self._client(address, trust, lasting=lasting) as client:
+                    request = client.build_request(
+                        method,
+                        url,
+                        params=query,
+                        json=json,
+                        content=content,
+                        headers=headers,
+                        timeout=httpx.Timeout(limit, connect=self._connect_seconds),
+                        extensions={"trace": _check_before_bytes} if mutating else {},
+                    )
+                    if mutating:
+                        check_may_send()
+                    response, buffer = await self._send(client, request, address, make_buffer or whole_body)
         except TimeoutError:
             raise _lost_response_error(address, method, f"no complete response within {deadline:g} s") from None
-        return parse_response(address, method, response)
+        except CMLTlsError:
+            await self._report_changed_certificate(address, url)
+            raise
+        if make_buffer is not None:
+            check_response(address, method, response)
+            return CMLResponse(response.status, buffer, certificate)
+        return replace(parse_response(address, method, response), certificate=certificate)
+
+    def trust(self, address: str, certificate: str) -> None:
+        """Accept only the certificate with this fingerprint at an address; the policy must be to pin."""
+        self._pins[address] = certificate
 
     def forget(self, address: str) -> None:
         """Another server now uses this address: connections to the old one are closed before the next request."""
+        self._pins.pop(address, None)
+        self._drop_certificate(address)
+
+    def _drop_certificate(self, address: str) -> None:
+        self._pinned_certificates.pop(address, None)
         resolved = self._users.pop(address, None)
         if not isinstance(resolved, PinnedCertificate) or resolved in self._users.values():
             return
@@ -228,20 +259,23 @@ class CMLTransport:
         except OSError as error:
             raise CMLNotReadyError(address, f"no route to it ({error})") from error
 
-    async def _client(self, address: str, url: str) -> httpx.AsyncClient:
-        trust = self._trust(address) if callable(self._trust) else self._trust
-        resolved = await self._first_use(address, url, trust) if isinstance(trust, TrustOnFirstUse) else trust
-        pool = (
-            resolved,
-            0 if isinstance(resolved, PinnedCertificate) else crc32(address.encode()) % _SHARED_POOL_COUNT,
-        )
+    @asynccontextmanager
+    async def _client(self, address: str, trust: ResolvedTrust, *, lasting: bool) -> AsyncIterator[httpx.AsyncClient]:
+        """A client with this trust: one that is shared and kept, or one for a single request."""
+        if not lasting:
+            async with self._make_client(make_tls_context(trust)) as client:
+                yield client
+            return
+        pool = (trust, 0 if isinstance(trust, PinnedCertificate) else crc32(address.encode()) % _SHARED_POOL_COUNT)
         if pool not in self._clients:
-            context = self._context(address, resolved)
-            self._clients[pool] = httpx.AsyncClient(
-                transport=self._make_http_transport(context), follow_redirects=False, trust_env=False
-            )
-        self._users[address] = resolved
-        return self._clients[pool]
+            self._clients[pool] = self._make_client(self._context(address, trust))
+        self._users[address] = trust
+        client = self._clients[pool]
+        with self._using(client):
+            yield client
+
+    def _make_client(self, context: ssl.SSLContext) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=self._make_http_transport(context), follow_redirects=False, trust_env=False)
 
     def _context(self, address: str, resolved: ResolvedTrust) -> ssl.SSLContext:
         if resolved not in self._contexts:
@@ -251,30 +285,43 @@ class CMLTransport:
                 raise CMLTlsError(address, str(error)) from error
         return self._contexts[resolved]
 
-    async def _first_use(self, address: str, url: str, trust: TrustOnFirstUse) -> ResolvedTrust:
-        # One first contact at a time: two at once could pin two certificates, and the second would win.
-        async with self._first_contacts.setdefault(address, asyncio.Lock()):
-            pem = trust.pins.get(address)
-            if pem is None:
-                target = httpx.URL(url)
-                port = target.port or _HTTPS_PORT
-                pem = await fetch_certificate(address, target.host, port, self._connect_seconds, self._open_tls)
-                trust.pins.put(address, pem)
-                log.warning("trusting a CML server on first use", address=address, sha256=fingerprint(pem))
-        self._first_contacts.pop(address, None)
-        return PinnedCertificate(pem)
+    async def _certificate(self, address: str, url: str, *, secret: bool) -> str:
+        """The certificate (PEM) to accept: the pinned one, or before that whichever the server presents now."""
+        pinned = self._pins.get(address)
+        if pinned is None and secret:
+            raise CMLNotReadyError(address, "its certificate is not pinned yet; that happens when it is ready")
+        known = self._pinned_certificates.get(address)
+        if pinned is not None and known is not None and fingerprint(known) == pinned:
+            return known
+        pem = await self._presented_certificate(address, url)
+        if pinned is not None:
+            if fingerprint(pem) != pinned:
+                raise CMLCertificateChangedError(address, pinned, fingerprint(pem))
+            self._pinned_certificates[address] = pem
+        return pem
+
+    async def _presented_certificate(self, address: str, url: str) -> str:
+        target = httpx.URL(url)
+        port = target.port or _HTTPS_PORT
+        return await fetch_certificate(address, target.host, port, self._connect_seconds, self._open_tls)
+
+    async def _report_changed_certificate(self, address: str, url: str) -> None:
+        """After a failed handshake: if the server presents another certificate by now, raise the error that says so."""
+        if address in self._pinned_certificates:
+            self._drop_certificate(address)
+            await self._certificate(address, url, secret=False)
 
     async def _send(
-        self, client: httpx.AsyncClient, request: httpx.Request, address: str, max_bytes: int
-    ) -> RawResponse:
+        self, client: httpx.AsyncClient, request: httpx.Request, address: str, make_buffer: Callable[[], BodyBuffer]
+    ) -> tuple[RawResponse, BodyBuffer]:
         try:
-            return await _receive(client, request, address, max_bytes)
+            return await _receive(client, request, address, make_buffer())
         except httpx.HTTPError as error:
             failure, broken = _translate_error(error, address, request.method)
         if not broken or request.method != "GET":
             raise failure
         try:
-            return await _receive(client, request, address, max_bytes)
+            return await _receive(client, request, address, make_buffer())
         except httpx.HTTPError as error:
             raise _translate_error(error, address, request.method)[0] from error
 
@@ -285,22 +332,25 @@ async def _check_before_bytes(event: str, _: Mapping[str, Any]) -> None:
         check_may_send()
 
 
-async def _receive(client: httpx.AsyncClient, request: httpx.Request, address: str, max_bytes: int) -> RawResponse:
+async def _receive(
+    client: httpx.AsyncClient, request: httpx.Request, address: str, buffer: BodyBuffer
+) -> tuple[RawResponse, BodyBuffer]:
     response = await client.send(request, stream=True)
     try:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise CMLProtocolError(address, "the response is compressed, which was not requested")
-        body = bytearray()
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > max_bytes:
-                raise CMLProtocolError(address, f"the response is longer than {max_bytes // 1024} KiB")
-        return RawResponse(
+        try:
+            async for chunk in response.aiter_bytes():
+                buffer.add(chunk)
+        except TooLongError as error:
+            raise CMLProtocolError(address, str(error)) from None
+        received = RawResponse(
             response.status_code,
             response.headers.get("content-type", ""),
-            bytes(body),
+            buffer.first_bytes(),
             response.headers.get("location", ""),
         )
+        return received, buffer
     finally:
         await response.aclose()
 

@@ -107,6 +107,11 @@ class HttpListener:
         self._server: _UvicornServer | None = None
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it is switched on."""
+        return self._task is not None
+
     async def start(self) -> None:
         """Start listening; returns when connections are accepted."""
         if self._task is not None:

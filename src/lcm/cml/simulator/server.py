@@ -38,7 +38,8 @@ class CmlSimulator:
         self.world = World(settings or SimulatorSettings(), account)
         self.identity = identity or make_server_identity()
         self._port = ReservedPort(host, port)
-        self._serving = HttpListener(make_simulator_app(self.world), self._port, self.identity.context)
+        self._app = make_simulator_app(self.world)
+        self._serving = HttpListener(self._app, self._port, self.identity.context)
         self._control_port: ReservedPort | None = None
         self._control: HttpListener | None = None
         if control_port is not None:
@@ -87,6 +88,15 @@ class CmlSimulator:
             self._booting = None
         self.world.power_off()
         await self._serving.stop()
+
+    async def replace_certificate(self) -> None:
+        """Present a new certificate, as after the first boot or a reinstallation. Connections are closed."""
+        self.identity = make_server_identity()
+        was_serving = self._serving.is_running
+        await self._serving.stop()
+        self._serving = HttpListener(self._app, self._port, self.identity.context)
+        if was_serving:
+            await self._serving.start()
 
     async def _boot(self) -> None:
         while not self.world.boot.is_listening:  # noqa: ASYNC110 - speed and phase may change in the meantime

@@ -46,6 +46,7 @@ _WORKER_ACTION_TEXT: Final[dict[str, str]] = {
     "drain": "requested a drain",
     "cancel_drain": "cancelled the drain",
     "retry": "requested a retry",
+    "trust": "accepted its new certificate",
     "hold": "put it on hold",
     "release": "released it",
     "license_register": "requested license registration",

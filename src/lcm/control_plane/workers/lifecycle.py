@@ -158,6 +158,15 @@ def retry(worker: Worker, now: datetime) -> Worker:
     return updated_record(worker, now, bump_generation=True, **fields)
 
 
+def trust(worker: Worker, now: datetime) -> Worker:
+    """Accept the certificate that the worker's CML presents instead of the pinned one."""
+    presented = worker.cml_certificate_presented
+    if presented is None:
+        detail = "there is no certificate to trust: its CML presents the pinned one, or has not presented any yet"
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
+    return updated_record(worker, now, cml_certificate=presented, cml_certificate_presented=None)
+
+
 def _check_not_terminating(worker: Worker, command: str) -> None:
     if worker.status is WorkerStatus.TERMINATED:
         raise ProblemError(

@@ -37,6 +37,7 @@ COMMANDS: dict[str, Callable[[Worker, Transaction, str | None], Worker]] = {
     "drain": lambda worker, tx, reason: lifecycle.drain(worker, tx.now, reason),
     "cancel-drain": lambda worker, tx, _: lifecycle.cancel_drain(worker, tx.now),
     "retry": lambda worker, tx, _: lifecycle.retry(worker, tx.now),
+    "trust": lambda worker, tx, _: lifecycle.trust(worker, tx.now),
     "release": lambda worker, tx, _: lifecycle.release(worker, tx.now),
 }
 

@@ -29,6 +29,8 @@ _COPIED_FIELDS = (
     "private_ip",
     "cml_version",
     "node_definitions",
+    "cml_certificate",
+    "cml_certificate_presented",
     "terminated_by",
     "terminated_reason",
 )
@@ -52,8 +54,9 @@ def apply_status(worker: Worker, write: WorkerStatusUpdate, drift: DriftPolicy, 
         fields["launch_intent"] = None
     if fields.get("instance_id", worker.instance_id) != worker.instance_id:
         fields["instance_since"] = None if write.instance_id is None else now
-        # The CML version of one instance says nothing about the next instance.
-        fields = {"cml_version": None, "node_definitions": None} | fields
+        # The CML version and the certificate of one instance say nothing about the next instance.
+        cml_fields = ("cml_version", "node_definitions", "cml_certificate", "cml_certificate_presented")
+        fields = dict.fromkeys(cml_fields) | fields
     if write.drift:
         fields |= {"drifted": True, "drifted_at": _within_last_hour(worker.drifted_at, now)}
     if leaks_license(worker, write):

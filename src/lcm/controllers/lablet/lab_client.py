@@ -42,6 +42,7 @@ class WorkerLabClient:
         address_of: Callable[[Worker], str | None],
         forget: Callable[[str], None],
     ) -> None:
+        self._session = session
         self._labs = CMLLabsClient(session)
         self._accounts = accounts
         self._address_of = address_of
@@ -116,4 +117,6 @@ class WorkerLabClient:
         if before is not None and before != worker.instance_id:
             self._forget(address)  # another instance used this address before
         self._instance_by_address[address] = worker.instance_id
+        if worker.cml_certificate is not None:
+            self._session.trust(address, worker.cml_certificate)
         return address

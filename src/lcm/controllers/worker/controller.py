@@ -81,7 +81,13 @@ class WorkerReconciler(Controller["Worker"]):
         pause = None if config.polling_enabled else config.interval_seconds
         self._sweeper = RegionSweeper(self.regions, self.cache, self._wake_known, pause)
         accounts = CmlAccounts(self.internal, settings.account)
-        self._cml = CmlMonitor(deps.cml, accounts, settings.address_of, dedicated=settings.dedicated_account)
+        self._cml = CmlMonitor(
+            deps.cml,
+            accounts,
+            settings.address_of,
+            dedicated=settings.dedicated_account,
+            on_ready_changed=self._cml_changed,
+        )
         self._license_tasks = LicenseTasks(
             deps.cml,
             accounts,
@@ -102,7 +108,9 @@ class WorkerReconciler(Controller["Worker"]):
             {"aws": partial(simulated_cloud_calls, self)},
         )
         self._observer = self._create_observer()
-        self._executor = self._create_executor()
+        writer = ControlPlaneWriter(self.internal, self._leader)
+        self._idle_checker = IdleChecker(writer, self._cml, self.cache, self.counters, self._cml_changed)
+        self._executor = self._create_executor(writer)
         self.discovery: Discovery | None = None  # from the first term on: it needs the installation id
         self.metrics = MetricsCollector(
             deps.metrics,
@@ -129,14 +137,13 @@ class WorkerReconciler(Controller["Worker"]):
             on_cml_changed=self._cml_changed,
         )
 
-    def _create_executor(self) -> ActionExecutor:
-        writer = ControlPlaneWriter(self.internal, self._leader)
+    def _create_executor(self, writer: ControlPlaneWriter) -> ActionExecutor:
         return ActionExecutor(
             CloudCalls(self._deps.cloud, self.authorize, self.effect, self._track),
             writer,
             self.cache,
             license_tasks=self._license_tasks,
-            idle_checker=IdleChecker(writer, self._cml, self.cache, self.counters),
+            idle_checker=self._idle_checker,
             decision_reporter=self._decision_reporter,
             counters=self.counters,
             policy=self._policy,
@@ -269,11 +276,13 @@ class WorkerReconciler(Controller["Worker"]):
         await self.discovery.run()
 
     async def _stop_tasks_at_end(self) -> None:
+        self._idle_checker.start()
         try:
             await asyncio.Event().wait()
         finally:
             await self._license_tasks.stop()
             await self._observer.stop()
+            await self._idle_checker.stop()
 
     # Wake-ups
 
@@ -303,6 +312,7 @@ class WorkerReconciler(Controller["Worker"]):
         for worker_id in worker_ids:
             self._cml.forget(worker_id)
             self._license_tasks.forget(worker_id)
+            self._idle_checker.forget(worker_id)
 
     async def _write_metrics(self, batch: MetricsBatch) -> BatchResult:
         return await self.internal.write_metrics(self._leader(), batch)

@@ -35,6 +35,7 @@ class Policy:
     capacity_wait_limit: float = _DEFAULTS.capacity_wait_limit
     drain_timeout: float = _DEFAULTS.drain_timeout
     license_release_timeout: float = _DEFAULTS.license_release_timeout
+    telemetry_missing_after: float = _DEFAULTS.telemetry_missing_after
     settings: FleetSettings | None = None
     fleet_hold: Hold | None = None
 

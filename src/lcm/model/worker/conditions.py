@@ -28,6 +28,7 @@ class ConditionType(CaseInsensitiveEnum):
     CML_READY = "CmlReady"
     LICENSED = "Licensed"
     IDLE = "Idle"
+    TELEMETRY_MISSING = "TelemetryMissing"
     DRAINING = "Draining"
     WAITING = "Waiting"
     STUCK = "Stuck"

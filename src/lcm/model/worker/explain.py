@@ -42,6 +42,10 @@ _MAX_ACTIONS = 3
 _GENERIC_REASONS = ("manual", "drain")  # default reasons, which explain nothing
 _IDLE_REASON = "idle_timeout"
 _EXTERNAL_STOP_REASON = "stopped from outside"
+_NOT_READY_WORDS = {
+    "AccountRefused": "CML has refused LCM's account",
+    "CertificateChanged": "its certificate has not been trusted",
+}
 
 
 class Explanation(LenientModel):
@@ -188,7 +192,8 @@ def _ready_clause(inputs: ExplainInput) -> str:
         if condition is not None and condition.status is not ConditionStatus.TRUE and not not_visible:
             detail = as_clause(condition.message or condition.reason)
             suffix = f" ({detail})" if detail else ""
-            return f" but is not ready: {words} for {humanize_duration(now - condition.since)}{suffix}"
+            cause = _NOT_READY_WORDS.get(condition.reason, words)
+            return f" but is not ready: {cause} for {humanize_duration(now - condition.since)}{suffix}"
     return " but is not ready: CML has not been checked yet"
 
 
@@ -304,6 +309,9 @@ def _idle_sentence(inputs: ExplainInput) -> str:
         return f"{idle_since}; it keeps running because idle detection is disabled for it."
     if verb is None:
         return f"{idle_since}; it keeps running because auto-pause is disabled."
+    missing = find_condition(worker.conditions, ConditionType.TELEMETRY_MISSING)
+    if missing is not None and missing.status is ConditionStatus.TRUE:
+        return f"It keeps running and is not {verb}: {as_clause(missing.message or missing.reason)}."
     due = since + timedelta(minutes=idle.worker_idle_timeout_minutes)
     if worker.last_resumed_at is not None:
         due = max(due, worker.last_resumed_at + timedelta(minutes=idle.worker_auto_pause_snooze_minutes))

@@ -130,6 +130,12 @@ class Worker(Record):
     node_definitions: tuple[str, ...] | None = Field(
         default=None, description="Node definitions that its CML offers; null if not known yet."
     )
+    cml_certificate: str | None = Field(
+        default=None, description="SHA-256 fingerprint of the certificate that its CML must present."
+    )
+    cml_certificate_presented: str | None = Field(
+        default=None, description="Another certificate that its CML presents; null if it presents the right one."
+    )
     allocation: Allocation = Allocation()
     terminated_by: str | None = None
     terminated_reason: str | None = None

@@ -142,6 +142,9 @@ class LeadershipAnnouncement(StrictModel):
     startup_sweep_done: StrictBool = False
 
 
+CertificateFingerprint = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
 class WorkerStatusUpdate(StrictModel):
     """The result of a reconciliation: only the given fields change; null clears a field."""
 
@@ -156,6 +159,8 @@ class WorkerStatusUpdate(StrictModel):
     private_ip: IpAddress | None = None
     cml_version: Annotated[SingleLineText, Field(max_length=64)] | None = None
     node_definitions: NodeDefinitions | None = None
+    cml_certificate: CertificateFingerprint | None = None
+    cml_certificate_presented: CertificateFingerprint | None = None
     terminated_by: Annotated[SingleLineText, Field(max_length=100)] | None = None
     terminated_reason: Annotated[SingleLineText, Field(max_length=500)] | None = None
     conditions: tuple[Condition, ...] | None = None

@@ -35,6 +35,8 @@ class WorkerUrgency(IntEnum):
 
 
 LAST_WORKER_PROBLEM = WorkerUrgency.DEGRADED
+NOT_READY_FOR_A_PERSON = ("AccountRefused", "CertificateChanged")
+"""Reasons of CmlReady that no waiting resolves."""
 
 
 def worker_urgency(worker: Worker) -> WorkerUrgency:
@@ -86,9 +88,15 @@ def _degraded_reason(worker: Worker) -> tuple[WorkerUrgency, str] | None:
     if instance is not None and instance.reason == NOT_VISIBLE:
         return WorkerUrgency.DEGRADED, _condition_text(instance, "EC2 does not list its instance")
     cml = find_condition(worker.conditions, ConditionType.CML_READY)
-    silent = cml is not None and cml.status is not ConditionStatus.TRUE and _was_ready(worker)
-    if silent and cml is not None:
+    if (
+        cml is not None
+        and cml.status is not ConditionStatus.TRUE
+        and (_was_ready(worker) or cml.reason in NOT_READY_FOR_A_PERSON)
+    ):
         return WorkerUrgency.DEGRADED, _condition_text(cml, "CML does not respond")
+    telemetry = find_condition(worker.conditions, ConditionType.TELEMETRY_MISSING)
+    if telemetry is not None and telemetry.status is ConditionStatus.TRUE:
+        return WorkerUrgency.DEGRADED, _condition_text(telemetry, "Its activity cannot be read")
     return None
 
 

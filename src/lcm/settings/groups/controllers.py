@@ -68,6 +68,10 @@ class WorkerControllerSettings(Settings):
             "after that it is reported as stuck and does not count as capacity on its way."
         ),
     )
+    telemetry_missing_after: Seconds = Field(
+        default=21_600.0,
+        description="Seconds after which a worker whose activity cannot be read is listed as a problem.",
+    )
     drain_timeout: SecondsOrZero = Field(
         default=600.0, description="Seconds for which a draining worker waits for its labs."
     )
@@ -118,7 +122,7 @@ class CmlSettings(Settings):
     cml_tls: Literal["pin", "ca", "insecure"] = Field(
         default="pin",
         description=(
-            "How certificates of CML servers are verified: pin the first one seen while this process runs, "
+            "How certificates of CML servers are verified: pin the one with which a server is first ready, "
             "require a CA signature, or not at all."
         ),
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lcm.cml.simulator import persistence
 from lcm.cml.simulator.state.faults import Fault, FaultKind
-from lcm.cml.simulator.state.license import LicensingMode, SmartAccount
+from lcm.cml.simulator.state.license import NODE_FEATURE, LicensingMode, SmartAccount
 from lcm.cml.simulator.state.sessions import CMLAccount
 from lcm.cml.simulator.state.world import BootPhase, SimulatorSettings, World
 from lcm.core import clock
@@ -91,7 +91,7 @@ async def test_a_license_is_restored_and_not_counted_twice() -> None:
     account = SmartAccount()
     first = world(account)
     first.licensing.set_product("CML_Education")
-    first.licensing.set_features([{"id": "simulated.CML_NODES,1.0", "count": 40}])
+    first.licensing.set_features([{"id": NODE_FEATURE, "count": 40}])
     first.licensing.set_transport({"ssms": "https://here.invalid", "proxy": None})
     first.licensing.register("good-token", reregister=False)
     await asyncio.sleep(10)

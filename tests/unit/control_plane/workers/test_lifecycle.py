@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.workers.lifecycle import cancel_drain, drain, retry, start, stop, terminate
+from lcm.control_plane.workers.lifecycle import cancel_drain, drain, retry, start, stop, terminate, trust
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import LaunchIntent, Worker
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -119,3 +119,13 @@ def test_retry_without_an_instance_clears_the_intent_for_the_next_attempt() -> N
     intent = LaunchIntent(attempt=2, parameters={"a": 1}, stored_at=NOW)
     again = retry(a_worker(status="FAILED", launch_attempt=2, launch_intent=intent), LATER)
     assert (again.status, again.launch_intent, again.launch_attempt) == (WorkerStatus.PENDING, None, 2)
+
+
+def test_the_presented_certificate_is_trusted_and_nothing_else_changes() -> None:
+    """cloud-and-cml.md#certificates: exactly the certificate that was shown is accepted."""
+    worker = a_worker(cml_certificate="a0" * 32, cml_certificate_presented="b0" * 32)
+    after = trust(worker, NOW)
+    assert (after.cml_certificate, after.cml_certificate_presented) == ("b0" * 32, None)
+    assert (after.version, after.generation) == (worker.version + 1, worker.generation)
+    with pytest.raises(ProblemError, match="no certificate to trust"):
+        trust(after, NOW)

@@ -539,3 +539,16 @@ def test_a_failed_worker_whose_instance_runs(price: float | None, words: str) ->
     """worker-lifecycle.md#failed."""
     failed = seen("FAILED", conditions=(condition("InstanceReady"),), cost_per_hour_usd=price)
     assert f" Its instance {INSTANCE} is running and {words}. " in summary(failed)
+
+
+def test_a_refused_account_is_not_called_silence() -> None:
+    refused = condition("CmlReady", "False", "user name or password of 'admin' rejected", since=6)
+    told = summary(seen("RUNNING", conditions=(refused.model_copy(update={"reason": "AccountRefused"}),)))
+    assert "not ready: CML has refused LCM's account for 6 minutes (user name or password of 'admin' rejected)." in told
+
+
+def test_a_worker_without_telemetry_says_that_it_is_not_paused() -> None:
+    """idle-and-scaling.md#idle-detection: auto-pause never switches itself off silently."""
+    missing = condition("TelemetryMissing", "True", "no activity could be read for 7 hours: HTTP 500")
+    told = explain(seen("RUNNING", conditions=(condition("CmlReady"), missing)))
+    assert told.next == "It keeps running and is not paused: no activity could be read for 7 hours: HTTP 500."

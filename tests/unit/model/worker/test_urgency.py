@@ -26,6 +26,8 @@ HIDDEN = Condition.model_validate(
 )
 SILENT = condition("CmlReady", "False", "502", minutes=5)
 BOOTS = condition("CmlReady", "False", "boots")
+REFUSED = BOOTS.model_copy(update={"reason": "AccountRefused"})
+NO_TELEMETRY = condition("TelemetryMissing", "True", "no activity could be read for 7 hours")
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,8 @@ BOOTS = condition("CmlReady", "False", "boots")
             },
             WorkerUrgency.DEGRADED,
         ),
+        ({"status": "RUNNING", "last_resumed_at": NOW, "conditions": (WELL, REFUSED)}, WorkerUrgency.DEGRADED),
+        ({"status": "RUNNING", "conditions": (WELL, READY, NO_TELEMETRY)}, WorkerUrgency.DEGRADED),
         (
             {"status": "RUNNING", "conditions": (READY,), "hold": Hold(reason="x", by="a", since=NOW)},
             WorkerUrgency.HELD,

@@ -56,6 +56,9 @@ class SimulatorMiddleware:
             await HTMLResponse(_BAD_GATEWAY_PAGE, status_code=502)(scope, receive, send)
             return
         fault = self._world.faults.take(scope["method"], scope["path"])
+        if fault is not None and fault.kind is FaultKind.SLOW:
+            await self._world.time.sleep(fault.seconds)
+            fault = None
         if fault is None or fault.kind is FaultKind.LOST_REPLY:
             await self._answer(scope, receive, _discard_message if fault else send)
         if fault is not None:

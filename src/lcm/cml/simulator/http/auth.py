@@ -64,6 +64,11 @@ async def list_users(request: Request) -> Response:
     )
 
 
+async def list_groups(_request: Request) -> Response:
+    """The simulator has no groups."""
+    return JSONResponse([])
+
+
 ROUTES = [
     Route("/authenticate", authenticate, methods=["POST"]),
     Route("/auth_extended", auth_extended, methods=["POST"]),
@@ -71,4 +76,5 @@ ROUTES = [
     Route("/authentication", session_check),
     Route("/logout", log_out, methods=["DELETE"]),
     Route("/users", list_users),
+    Route("/groups", list_groups),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=StrEnum)
 
+MAX_SECONDS = 31_536_000
+MAX_OLDER_EVENTS = 10_000_000
+_MINUTES_OF_A_DAY = 24 * 60
+
 _DELAY_SETTERS: dict[str, Callable[[World, float], None]] = {
     "login_seconds": lambda world, value: setattr(world, "login_seconds", value),
     "register_seconds": lambda world, value: setattr(world.licensing, "register_seconds", value),
@@ -42,6 +47,8 @@ class ControllableSimulator(Protocol):
     async def power_on(self) -> None: ...
 
     async def power_off(self) -> None: ...
+
+    async def replace_certificate(self) -> None: ...
 
 
 def make_control_app(simulator: ControllableSimulator) -> Starlette:
@@ -96,9 +103,12 @@ async def hold_phase(request: Request) -> Response:
 
 
 async def add_fault(request: Request) -> Response:
-    """`{"kind": "html", "path": "/api/v0/system_stats", "method": "GET", "count": 2, "status": 500}`."""
+    """`{"kind": "html", "path": "/api/v0/system_stats", "method": "GET", "count": 2, "status": 500, "seconds": 29}`."""
     body = await read_json_object(request)
     path, method, count, status = (body.get(key) for key in ("path", "method", "count", "status"))
+    seconds = _number(body, "seconds") if "seconds" in body else Fault.seconds
+    if not 0 <= seconds <= MAX_SECONDS:
+        raise SimulatorApiError(400, f"seconds: must be between 0 and {MAX_SECONDS}")
     if count is not None and (not isinstance(count, int) or count < 1):
         raise SimulatorApiError(400, "count: must be an integer of at least 1, or omitted")
     _simulator(request).world.faults.add(
@@ -108,6 +118,7 @@ async def add_fault(request: Request) -> Response:
             method=method if isinstance(method, str) else None,
             count=count,
             status=status if isinstance(status, int) and 400 <= status <= 599 else 500,
+            seconds=seconds,
         )
     )
     return _state_response(request)
@@ -134,9 +145,32 @@ async def set_delays(request: Request) -> Response:
         if name not in _DELAY_SETTERS:
             raise SimulatorApiError(400, f"{name}: must be one of {', '.join(_DELAY_SETTERS)}")
         value = _number(body, name)
-        if not 0 <= value <= 31_536_000:
-            raise SimulatorApiError(400, f"{name}: must be between 0 and 31536000")
+        if not 0 <= value <= MAX_SECONDS:
+            raise SimulatorApiError(400, f"{name}: must be between 0 and {MAX_SECONDS}")
         _DELAY_SETTERS[name](world, value)
+    return _state_response(request)
+
+
+async def set_telemetry(request: Request) -> Response:
+    """`{"older_events": 1000000, "utc_offset_minutes": -300}`: a long list of events, in the server's local time."""
+    body = await read_json_object(request)
+    telemetry = _simulator(request).world.telemetry
+    if "older_events" in body:
+        count = _number(body, "older_events")
+        if not 0 <= count <= MAX_OLDER_EVENTS:
+            raise SimulatorApiError(400, f"older_events: must be between 0 and {MAX_OLDER_EVENTS}")
+        telemetry.older_events = int(count)
+    if "utc_offset_minutes" in body:
+        minutes = _number(body, "utc_offset_minutes")
+        if abs(minutes) > _MINUTES_OF_A_DAY:
+            raise SimulatorApiError(400, "utc_offset_minutes: must be at most a day")
+        telemetry.utc_offset = timedelta(minutes=minutes)
+    return _state_response(request)
+
+
+async def replace_certificate(request: Request) -> Response:
+    """Present another certificate from now on, as after a reinstallation."""
+    await _simulator(request).replace_certificate()
     return _state_response(request)
 
 
@@ -192,6 +226,8 @@ ROUTES = [
     Route("/faults", clear_faults, methods=["DELETE"]),
     Route("/licensing", set_licensing_mode, methods=["PUT"]),
     Route("/delays", set_delays, methods=["PUT"]),
+    Route("/telemetry", set_telemetry, methods=["PUT"]),
+    Route("/certificate", replace_certificate, methods=["PUT"]),
     Route("/sessions", expire_sessions, methods=["DELETE"]),
     Route("/accounts", set_account, methods=["PUT"]),
     Route("/people/labs", create_user_lab, methods=["POST"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -119,6 +120,53 @@ def topology_payload(lab: Lab, schema: str) -> dict[str, Any]:
     return {"lab": head, "nodes": nodes, "links": links, "annotations": [], "smart_annotations": []}
 
 
+async def download_lab(request: Request) -> Response:
+    """The lab as YAML, which can be imported again."""
+    lab = get_visible_lab(request)
+    return _yaml_response(_importable_topology(lab, get_world(request).profile.schema))
+
+
+def _importable_topology(lab: Lab, schema: str) -> dict[str, Any]:
+    topology = topology_payload(lab, schema)
+    del topology["lab"]["owner"]
+    topology["links"] = [
+        {
+            "id": link["id"],
+            "label": link["label"],
+            "n1": link["node_a"],
+            "i1": link["interface_a"],
+            "n2": link["node_b"],
+            "i2": link["interface_b"],
+        }
+        for link in topology["links"]
+    ]
+    return topology
+
+
+async def get_pyats_testbed(request: Request) -> Response:
+    """The lab as a testbed for pyATS: its nodes behind the terminal server."""
+    lab = get_visible_lab(request)
+    host = request.query_params.get("hostname") or request.url.hostname
+    login = {"username": "change_me", "password": "change_me"}
+    terminal = {"os": "linux", "type": "linux", "credentials": {"default": login}}
+    terminal["connections"] = {"cli": {"protocol": "ssh", "ip": host}}
+    devices = {
+        node.plan.label: {
+            "os": "linux",
+            "type": node.plan.definition,
+            "credentials": {"default": login},
+            "connections": {"defaults": {"class": "unicon.Unicon"}, "a": {"proxy": "terminal_server"}},
+        }
+        for node in lab.nodes.values()
+        if node.plan.definition not in _NODES_WITHOUT_ADDRESS
+    }
+    return _yaml_response({"testbed": {"name": lab.plan.title}, "devices": {"terminal_server": terminal, **devices}})
+
+
+def _yaml_response(content: dict[str, Any]) -> Response:
+    return Response(yaml.safe_dump(content, sort_keys=False), media_type="text/yaml")
+
+
 async def get_lab_state(request: Request) -> Response:
     return JSONResponse(get_visible_lab(request).state)
 
@@ -174,6 +222,8 @@ ROUTES = [
     Route("/populate_lab_tiles", list_lab_tiles),
     Route("/labs/{lab_id}", get_or_delete_lab, methods=["GET", "DELETE"]),
     Route("/labs/{lab_id}/topology", get_topology),
+    Route("/labs/{lab_id}/download", download_lab),
+    Route("/labs/{lab_id}/pyats_testbed", get_pyats_testbed),
     Route("/labs/{lab_id}/state", get_lab_state),
     Route("/labs/{lab_id}/check_if_converged", get_lab_converged),
     Route("/labs/{lab_id}/lab_element_state", get_element_states),
@@ -235,6 +285,14 @@ async def change_node(request: Request) -> Response:
     return no_content()
 
 
+async def extract_configuration(request: Request) -> Response:
+    """Keep the configuration of a running node. A simulated node always has the one it was given."""
+    node = get_visible_lab(request).node(request.path_params["node_id"])
+    if node.plan.definition in _NODES_WITHOUT_ADDRESS:
+        raise SimulatorApiError(400, f"Node does not support configuration extraction: {node.id}")
+    return JSONResponse(node.plan.details["configuration"] or "")
+
+
 def _addresses_payload(lab: Lab, node: Node) -> dict[str, Any]:
     """The observed addresses: a booted node uses one address on each of its interfaces."""
     number = list(lab.nodes).index(node.id)
@@ -276,4 +334,5 @@ NODE_ROUTES = [
     Route(f"{_NODE_PATH}/state/start", change_node, methods=["PUT"]),
     Route(f"{_NODE_PATH}/state/stop", change_node, methods=["PUT"]),
     Route(f"{_NODE_PATH}/wipe_disks", change_node, methods=["PUT"]),
+    Route(f"{_NODE_PATH}/extract_configuration", extract_configuration, methods=["PUT"]),
 ]

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
@@ -17,6 +17,8 @@ from lcm.cml.simulator.state.topology import find_node_definition, image_definit
 from lcm.cml.simulator.state.world import GIB, BootPhase
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
     from starlette.requests import Request
     from starlette.websockets import WebSocket
 
@@ -134,7 +136,13 @@ async def get_or_set_telemetry(request: Request) -> Response:
 
 
 async def list_telemetry_events(request: Request) -> Response:
-    return JSONResponse(get_world(request).telemetry.events)
+    return StreamingResponse(_paced(get_world(request).telemetry.stream()), media_type="application/json")
+
+
+async def _paced(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    # Starlette would iterate over a plain iterator in a thread.
+    for chunk in chunks:
+        yield chunk
 
 
 async def get_diagnostics(request: Request) -> Response:

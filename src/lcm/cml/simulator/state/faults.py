@@ -30,6 +30,7 @@ class FaultKind(StrEnum):
     DEEP = "deep"  # JSON that is nested very deeply
     DRIP = "drip"  # a response that never ends, one byte at a time
     HANG = "hang"  # no response at all
+    SLOW = "slow"  # the right response, after the given seconds
     STATUS = "status"  # an error with the given status
     DROP = "drop"  # the connection breaks before the request is processed
     LOST_REPLY = "lost_reply"  # the request is processed, and the connection breaks before the response
@@ -44,6 +45,7 @@ class Fault:
     method: str | None = None
     count: int | None = None
     status: int = 500
+    seconds: float = 29.0
 
 
 class FaultInjector:

@@ -27,7 +27,7 @@ BAD_TOKEN_PREFIX = "bad"  # noqa: S105 - the prefix of tokens that the account r
 BAD_TOKEN_REASON = "The token is not valid: it is unknown, was revoked or has expired"  # noqa: S105
 NO_RESPONSE_REASON = "No response from the licensing service"
 BASE_FEATURE = "simulated.CML_BASE,1.0"
-NODE_FEATURE = "simulated.CML_NODES,1.0"
+NODE_FEATURE = "regid.2019-10.com.cisco.CML_NODE_COUNT,1.0_2607650b-6ca8-46d5-81e5-e6688b7383c4"
 
 _TOKEN_PATTERN = re.compile(r"[a-zA-Z\d+/%=-]{1,256}")
 _RETRY_SECONDS = 30.0
@@ -190,6 +190,8 @@ class SimulatedLicensing:
     def set_features(self, features: Any) -> None:
         """Set the number of licensed nodes beyond the included ones."""
         self._reject_if_busy()
+        if isinstance(features, dict):  # clients send a list of features, or a mapping from id to count
+            features = [{"id": name, "count": count} for name, count in features.items()]
         if not isinstance(features, list):
             raise SimulatorApiError(400, "The features must be a list")
         for feature in features:

@@ -49,6 +49,8 @@ def node_definitions_payload() -> list[dict[str, object]]:
         {
             "id": definition.id,
             "general": {"description": f"Simulated {definition.id}", "nature": "router", "read_only": True},
+            "ui": {"label": definition.id, "label_prefix": f"{definition.id}-", "icon": "router", "visible": True},
+            "device": {"interfaces": {"physical": ["eth0", "eth1"], "has_loopback_zero": False}},
             "sim": {"linux_native": {"ram": definition.memory_mib, "cpus": definition.cpus}},
         }
         for definition in NODE_DEFINITIONS.values()
@@ -61,6 +63,10 @@ def image_definitions_payload() -> list[dict[str, object]]:
         {
             "id": f"{definition.id}-1",
             "label": f"{definition.id} 1",
+            "description": f"Simulated image of {definition.id}",
+            "ram": None,
+            "cpus": None,
+            "boot_disk_size": None,
             "node_definition_id": definition.id,
             "read_only": True,
         }

@@ -199,6 +199,7 @@ for _name, _text in (
     ("drain", "Drain the worker: it takes no new lablets, waits for those on it, then stops."),
     ("cancel-drain", "Cancel the drain: the worker takes lablets again."),
     ("retry", "Retry a failed worker."),
+    ("trust", "Accept the certificate that the worker's CML presents instead of the pinned one."),
     ("release", "Release the hold on the worker."),
 ):
     _add_command_route(_name, _text)

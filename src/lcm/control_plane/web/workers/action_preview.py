@@ -33,6 +33,7 @@ WORKER_ACTIONS: dict[str, str] = {
     "drain": "Drain",
     "cancel-drain": "Cancel the drain of",
     "retry": "Retry",
+    "trust": "Trust the certificate of",
     "hold": "Hold",
     "release": "Release",
     "terminate": "Terminate",
@@ -45,6 +46,7 @@ _COMMANDS: dict[str, Callable[[Worker, datetime], Worker]] = {
     "drain": lifecycle.drain,
     "cancel-drain": lifecycle.cancel_drain,
     "retry": lifecycle.retry,
+    "trust": lifecycle.trust,
     "hold": lambda worker, now: lifecycle.hold(worker, HoldRequest(reason="preview"), "you", now),
     "release": lifecycle.release,
     "terminate": lifecycle.terminate,
@@ -100,6 +102,8 @@ def _effect_text(after: Worker, action: str, now: datetime) -> str:
     clause = next_step_of(after).clause.partition(": lcm ")[0]
     if action == "hold":
         return "All changes to this worker will stop until it is released. Monitoring will continue."
+    if action == "trust":
+        return f"Passwords will be sent to the server with the certificate {after.cml_certificate}."
     held = after.hold is not None and after.hold.active(now)
     return f"It is on hold. After its release, {clause}." if held else f"{clause[0].upper()}{clause[1:]}."
 
@@ -107,7 +111,7 @@ def _effect_text(after: Worker, action: str, now: datetime) -> str:
 def _cost(worker: Worker, after: Worker, action: str) -> tuple[str, float]:
     """The cost as text, and the change of the hourly cost."""
     price = worker.cost_per_hour_usd
-    if price is None or action in ("hold", "release"):
+    if price is None or action in ("hold", "release", "trust"):
         return "", 0.0
     billed = is_billed(worker)
     will_be_billed = after.desired_status is DesiredStatus.RUNNING

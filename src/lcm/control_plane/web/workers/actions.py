@@ -167,6 +167,7 @@ def _result_text(action: str) -> str:
         "drain": "drain requested",
         "cancel-drain": "drain cancelled",
         "retry": "retry requested",
+        "trust": "certificate trusted",
         "hold": "on hold",
         "release": "released",
         "terminate": "termination requested",

@@ -121,7 +121,7 @@ class ActionExecutor:
     async def _run(self, current: ReconcilePass, decision: Decision) -> ReconciliationResult:
         writes = [number for number, action in enumerate(decision.actions) if isinstance(action, WriteStatus)]
         for number, action in enumerate(decision.actions):
-            if isinstance(action, CheckIdle) and not self._idle_checker.due(current.memory):
+            if isinstance(action, CheckIdle) and not self._idle_checker.prepare(current.worker, current.memory):
                 continue
             current.read_only = False
             await self._check_before(current, action)

@@ -58,7 +58,7 @@ def _drain(worker: Worker, observed: Observation, policy: Policy, now: datetime)
         left = policy.drain_timeout - waited
         condition = ConditionUpdate(ConditionType.DRAINING, ConditionStatus.TRUE, "Waiting", busy)
         # Lablets that end meanwhile are removed as long as CML responds, so its condition must be current.
-        conditions = (condition, *cml_conditions(observed))
+        conditions = (condition, *cml_conditions(worker, observed))
         return wait(
             "draining.wait",
             f"{busy}; waiting at most {left:.0f} s more",

@@ -12,6 +12,7 @@ from lcm.controllers.worker.decide.shared.conditions import (
     NOT_DRAINING,
     NOT_STUCK,
     POLL_SECONDS,
+    TELEMETRY_PRESENT,
     changed_instance_fields,
     cml_conditions,
     instance_ready,
@@ -26,7 +27,8 @@ from lcm.controllers.worker.decide.shared.instance import (
     unexpected_state,
 )
 from lcm.controllers.worker.decide.shared.license import license_step
-from lcm.controllers.worker.decision import CheckIdle, WriteStatus, success, wait
+from lcm.controllers.worker.decision import CheckIdle, ConditionUpdate, WriteStatus, success, wait
+from lcm.controllers.worker.observe.observation import NO_EVENTS
 from lcm.core.controller.resources import Outcome
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, find_condition
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -71,7 +73,7 @@ def _decide_running(worker: Worker, observed: Observation, policy: Policy, now: 
     changes, cml_fields = changed_instance_fields(worker, observed.instance), _cml_fields(worker, observed)
     if changes or cml_fields:
         reason = (
-            "the instance's addresses or type changed" if changes else "CML reported its version or node definitions"
+            "the instance's addresses or type changed" if changes else "CML reported its version, nodes or certificate"
         )
         decided = decided.with_added(
             WriteStatus(WorkerStatus.RUNNING, reason, ActionKind.RECORD, {**changes, **cml_fields})
@@ -86,21 +88,27 @@ def _decide_running(worker: Worker, observed: Observation, policy: Policy, now: 
             decided = replace(decided, outcome=Outcome.REQUEUE, after=license_decision.after)
         if license_decision.actions:
             decided = replace(decided, rule=license_decision.rule, reason=license_decision.reason)
+    decided = decided.with_added(conditions=_telemetry_conditions(worker, observed, policy, now))
     if _idle_check_due(worker, policy, now):
         decided = decided.with_added(CheckIdle())
     return decided
 
 
 def _cml_fields(worker: Worker, observed: Observation) -> dict[str, Any]:
-    """The CML version and node definitions that differ from the record. Placement depends on them."""
-    if observed.cml.ready is not True:
-        return {}
-    reported = {"cml_version": observed.cml.version, "node_definitions": observed.cml.definitions}
-    return {name: value for name, value in reported.items() if value is not None and getattr(worker, name) != value}
+    """What CML reported and the record does not have yet. A pinned certificate is never replaced here."""
+    cml, fields = observed.cml, dict[str, Any]()
+    if cml.presented is not None or cml.ready is True:
+        fields["cml_certificate_presented"] = cml.presented
+    if cml.ready is True:
+        reported = {"cml_version": cml.version, "node_definitions": cml.definitions}
+        if worker.cml_certificate is None:
+            reported["cml_certificate"] = cml.certificate
+        fields |= {name: value for name, value in reported.items() if value is not None}
+    return {name: value for name, value in fields.items() if getattr(worker, name) != value}
 
 
 def _cml(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
-    conditions = cml_conditions(observed)
+    conditions = cml_conditions(worker, observed)
     if observed.cml.ready:
         return success("running.steady", "the worker runs and CML responds", conditions=(*conditions, NOT_STUCK))
     if not conditions:
@@ -111,7 +119,7 @@ def _cml(worker: Worker, observed: Observation, policy: Policy, now: datetime) -
     if waited <= policy.cml_ready_timeout:
         return wait(
             "running.booting",
-            f"the instance runs, but CML does not respond yet: {why}",
+            f"the instance runs, but CML is not ready yet: {why}",
             after=CML_POLL_SECONDS,
             conditions=(condition,),
         )
@@ -125,6 +133,34 @@ def _not_ready_for(worker: Worker, now: datetime) -> float:
     if ready is None or ready.since <= worker.status_since:
         return seconds_in_status(worker, now)
     return 0.0 if ready.status is ConditionStatus.TRUE else (now - ready.since).total_seconds()
+
+
+def _telemetry_conditions(
+    worker: Worker, observed: Observation, policy: Policy, now: datetime
+) -> tuple[ConditionUpdate, ...]:
+    """Report that idle detection does not work. A successful check removes the condition."""
+    if not worker.idle_detection_enabled:
+        return (TELEMETRY_PRESENT,)
+    if not observed.cml.activity_error:
+        return ()
+    ready = find_condition(worker.conditions, ConditionType.CML_READY)
+    since = max(
+        worker.status_since,
+        worker.last_idle_check_at or worker.status_since,
+        ready.since if ready is not None else worker.status_since,
+    )
+    missing = (now - since).total_seconds()
+    if missing <= policy.telemetry_missing_after:
+        return ()
+    reason = "NoEvents" if observed.cml.activity_error == NO_EVENTS else "ReadFailed"
+    message = (
+        f"no activity could be read for {missing / 3600:.0f} hours, so that it is not paused when it is idle:"
+        f" {observed.cml.activity_error}"
+    )
+    return (
+        ConditionUpdate(ConditionType.TELEMETRY_MISSING, ConditionStatus.TRUE, reason, message),
+        ConditionUpdate(ConditionType.IDLE, ConditionStatus.UNKNOWN, "NoTelemetry", message),
+    )
 
 
 def _idle_check_due(worker: Worker, policy: Policy, now: datetime) -> bool:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lcm.client.errors import ClientError
-from lcm.cml.errors import CMLAuthenticationError, CMLError
-from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState, activity_events
-from lcm.controllers.worker.observe.observation import CmlObservation
+from lcm.cml.errors import CMLAuthenticationError, CMLCertificateChangedError, CMLError, CMLUnauthorizedError
+from lcm.controllers.worker.observe.activity import ClockUnusableError, activity_events
+from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState
+from lcm.controllers.worker.observe.observation import NO_EVENTS, CmlObservation
 from lcm.core import clock
 from lcm.core.singleflight import Singleflight
 
@@ -31,6 +32,8 @@ log = structlog.get_logger(__name__)
 
 MAX_CONCURRENT: Final = 50
 QUERY_TIMEOUT: Final = 45.0
+ACTIVITY_TIMEOUT: Final = 150.0
+"""Seconds for a read of the activity events: long enough for a list of a million, with a sign-in before it."""
 DEFINITIONS_TIMEOUT: Final = 10.0
 _NO_ADDRESS: Final = "the worker has no address"
 
@@ -47,12 +50,15 @@ class CmlMonitor:
         dedicated: bool = False,
         max_concurrent: int = MAX_CONCURRENT,
         query_timeout: float = QUERY_TIMEOUT,
+        on_ready_changed: Callable[[str], None] = lambda _worker_id: None,
     ) -> None:
         self._cml = cml
         self._accounts = accounts
         self._address_of = address_of
         self._slots = asyncio.Semaphore(max_concurrent)
         self._query_timeout = query_timeout
+        self._on_ready_changed = on_ready_changed
+        self._activity_slots = asyncio.Semaphore(max_concurrent)  # long reads must not delay other queries
         self._dedicated = dedicated  # whether only LCM uses the account, so that its events are not user activity
         self._states: dict[str, CmlServerState] = {}
         self._worker_by_address: dict[str, str] = {}  # the worker that has an address
@@ -121,20 +127,28 @@ class CmlMonitor:
             return None
         account: Credentials | None = None
         try:
-            async with self._slots, asyncio.timeout(self._query_timeout):
+            async with self._activity_slots, asyncio.timeout(ACTIVITY_TIMEOUT):
                 account = await self._accounts.get(worker.id)
-                result = await self._cml.get_activity_events(state.address, account, None)
+                result = await self._cml.get_activity_events(state.address, account)
                 if self._dedicated and state.own_user_id is None:
                     state.own_user_id = await self._cml.get_own_user_id(state.address, account)
         except TimeoutError:
-            self._activity_unavailable(state, self._timeout_error)
+            self._activity_unavailable(state, f"no complete response within {ACTIVITY_TIMEOUT:g} s")
             return None
         except (CMLError, ClientError) as error:
             self._account_refused(state, account, error)
             self._activity_unavailable(state, str(error))
             return None
-        state.activity_error = ""
-        return activity_events(result.events, state.own_user_id)
+        try:
+            events = activity_events(result.events, state.zone, clock.now(), state.own_user_id)
+        except ClockUnusableError as error:
+            self._activity_unavailable(state, str(error))
+            return None
+        if events:
+            state.activity_error = ""
+        else:
+            self._activity_unavailable(state, NO_EVENTS)
+        return events
 
     def _activity_unavailable(self, state: CmlServerState, error: str) -> None:
         if not state.activity_error:
@@ -151,16 +165,25 @@ class CmlMonitor:
                     await self._read_server(state, address, result)
             except TimeoutError:
                 result.errors.append(self._timeout_error)
+            was_ready = state.ready
             state.update(result)
+            if was_ready is not None and was_ready != state.ready:
+                self._on_ready_changed(state.worker_id)  # it may have no pass of its own for long
 
     async def _read_server(self, state: CmlServerState, address: str, result: CmlQueryResult) -> None:
         try:
             result.information = await self._cml.get_system_information(address)
         except CMLError as error:
+            if isinstance(error, CMLCertificateChangedError):
+                result.presented = error.presented
             result.errors.append(error.cause)
             return
-        if not result.information.ready:
+        if not result.information.ready or not self._current(state):
             return
+        if state.certificate is None and result.information.certificate is not None:
+            # Not earlier: a server that still boots may present another certificate than later.
+            self._trust(state, result.information.certificate)
+            log.info("certificate pinned", worker_id=state.worker_id, address=address, sha256=state.certificate)
         try:
             account = await self._accounts.get(state.worker_id)
         except ClientError as error:
@@ -183,6 +206,8 @@ class CmlMonitor:
             result.stats = await self._cml.get_system_stats(address, account)
         except CMLError as error:
             self._account_refused(state, account, error)
+            if isinstance(error, CMLAuthenticationError | CMLUnauthorizedError):
+                result.refusal = f"CML refuses the account {account.username!r}: {error.cause}"
             result.errors.append(f"statistics: {error.cause}")
 
     async def _read_definitions(
@@ -227,7 +252,10 @@ class CmlMonitor:
         address = None if worker.instance_id is None else self._address_of(worker)
         if state_before is not None:
             if (state_before.instance_id, state_before.address) == (worker.instance_id, address):
-                state_before.record_version = max(state_before.record_version, worker.version)
+                if worker.version >= state_before.record_version:
+                    state_before.record_version = worker.version
+                    if worker.cml_certificate is not None:
+                        self._trust(state_before, worker.cml_certificate)
                 return state_before
             if worker.version < state_before.record_version:
                 return None
@@ -237,7 +265,14 @@ class CmlMonitor:
             if address in self._worker_by_address:
                 self._cml.forget(address)  # another worker had this address before
             self._worker_by_address[address] = worker.id
+            if worker.cml_certificate is not None:
+                self._trust(state, worker.cml_certificate)
         return state
+
+    def _trust(self, state: CmlServerState, certificate: str) -> None:
+        state.certificate = certificate
+        if state.address is not None:
+            self._cml.trust(state.address, certificate)
 
     def _current(self, state: CmlServerState) -> bool:
         """Whether the worker still has that instance and address; both may have changed during a wait."""

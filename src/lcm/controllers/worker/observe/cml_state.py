@@ -1,4 +1,4 @@
-"""The state of one CML server as its responses show it, and its activity events as the control plane accepts them."""
+"""The state of one CML server as its responses show it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from pydantic import ValidationError
-
 from lcm.cml.client.responses import printable_text
 from lcm.cml.types import LicenseProgress
+from lcm.controllers.worker.observe.activity import ServerZone
 from lcm.controllers.worker.observe.observation import CmlObservation
 from lcm.core import clock
-from lcm.model.worker.idle import ACTIVITY_CATEGORIES, ActivityEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from lcm.cml.types import CMLActivityEvent as CmlEvent
     from lcm.cml.types import Credentials, LicenseState, SystemInformation, SystemStats
 
 
@@ -45,6 +40,8 @@ class CmlQueryResult:
     license_call_began: float = _NEVER
     license_epoch: int = -1
     definitions: tuple[str, ...] | None = None
+    refusal: str = ""  # why CML does not accept our account
+    presented: str | None = None  # another certificate than the pinned one
     errors: list[str] = field(default_factory=list)
 
 
@@ -61,7 +58,11 @@ class CmlServerState:
     version: str | None = None
     stats: SystemStats | None = None
     error: str = ""
+    certificate: str | None = None  # the fingerprint of the pinned one; kept when nothing is read
+    presented: str | None = None
+    refusal: str = ""
     activity_error: str = ""
+    zone: ServerZone = field(default_factory=ServerZone)  # of times in its events that name none
     own_user_id: str | None = None  # the id of our account in activity events, where that was read
     refused: Credentials | None = None  # the account that CML refused last
     querying_license: bool = False  # whether the query in flight reads the license
@@ -82,7 +83,8 @@ class CmlServerState:
     def update(self, result: CmlQueryResult) -> None:
         """Store the result of a query. What it did not return becomes unknown, except the version."""
         self._queried_at, self.queried_at = result.began, result.queried_at
-        self.ready = result.information is not None and result.information.ready
+        self.ready = result.information is not None and result.information.ready and not result.refusal
+        self.refusal, self.presented = result.refusal, result.presented
         if result.information is not None:
             self.version = printable_text(result.information.version)[:_MAX_WORD_LENGTH]
         self.stats = result.stats
@@ -137,6 +139,10 @@ class CmlServerState:
             ready=self.ready,
             version=self.version,
             error=self.error,
+            refusal=self.refusal,
+            certificate=None if self.queried_at is None else self.certificate,
+            presented=self.presented,
+            activity_error=self.activity_error,
             labs=None if stats is None else stats.labs,
             nodes=None if stats is None else stats.nodes,
             running_nodes=None if stats is None else stats.running_nodes,
@@ -150,48 +156,3 @@ class CmlServerState:
         requested = self._registration_requested_at
         ago = None if requested is None else timedelta(seconds=self._license_call_began - requested)
         return LicenseProgress.of(replace(license_state, failure=printable_text(license_state.failure)), ago)
-
-
-MAX_EVENTS: Final = 1_000
-OWN_ACCOUNT: Final = "own_account"
-_MAX_CATEGORY_LENGTH: Final = 64
-_MAX_USER_LENGTH: Final = 128
-
-
-def activity_events(events: Iterable[CmlEvent], own_user_id: str | None = None) -> tuple[ActivityEvent, ...]:
-    """The newest events, oldest first, without those that the control plane would reject.
-
-    Events of an account that only LCM uses are not user activity, but they prove that events arrive: they stay, under
-    another category. Nine of ten events come from the server itself. If there are too many, those are dropped first:
-    if they crowded out user activity, a worker in use would count as idle.
-    """
-    renamed = (replace(event, category=OWN_ACCOUNT) if _is_own(event, own_user_id) else event for event in events)
-    ordered = sorted((event for event in renamed if event.at.tzinfo), key=lambda event: event.at, reverse=True)
-    if len(ordered) > MAX_EVENTS:
-        user_events = [event for event in ordered if event.category in ACTIVITY_CATEGORIES][:MAX_EVENTS]
-        others = [event for event in ordered if event.category not in ACTIVITY_CATEGORIES]
-        ordered = sorted(
-            [*user_events, *others[: MAX_EVENTS - len(user_events)]], key=lambda event: event.at, reverse=True
-        )
-    return _valid_events(ordered)
-
-
-def _is_own(event: CmlEvent, own_user_id: str | None) -> bool:
-    return own_user_id is not None and event.user_id == own_user_id
-
-
-def _valid_events(newest_first: Sequence[CmlEvent]) -> tuple[ActivityEvent, ...]:
-    valid: list[ActivityEvent] = []
-    for event in reversed(newest_first):
-        user = event.user_id
-        try:
-            valid.append(
-                ActivityEvent(
-                    category=event.category[:_MAX_CATEGORY_LENGTH],
-                    at=event.at,
-                    user_id=None if user is None else user[:_MAX_USER_LENGTH],
-                )
-            )
-        except ValidationError:
-            continue
-    return tuple(valid)

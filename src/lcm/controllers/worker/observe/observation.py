@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from lcm.cml.types import LicenseProgress
 
 
+NO_EVENTS = "CML reports no events at all"
+
+
 class Visibility(Enum):
     """How much is known of an instance. Only GONE proves that it does not exist."""
 
@@ -82,6 +85,10 @@ class CmlObservation:
     ready: bool | None = None
     version: str | None = None
     error: str = ""
+    refusal: str = ""  # why it does not accept our account; empty if it does, or if that is unknown
+    certificate: str | None = None  # the SHA-256 fingerprint of the pinned certificate
+    presented: str | None = None  # that of another one, which the server presents instead
+    activity_error: str = ""  # why its activity could not be read last time
     labs: int | None = None
     nodes: int | None = None
     running_nodes: int | None = None

@@ -8,10 +8,12 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from lcm.cml.simulator.http.app import make_simulator_app
 from lcm.cml.simulator.state.license import NODE_FEATURE
 from lcm.cml.simulator.state.sessions import CMLAccount
+from lcm.cml.simulator.state.topology import parse_topology
 from lcm.cml.simulator.state.world import SimulatorSettings, World
 
 VERSIONS = ("2.7", "2.8", "2.9", "2.10")
@@ -32,6 +34,11 @@ class Browser:
         status, response = await self.ask("GET", path)
         assert status == 200, response
         return response
+
+    async def text(self, path: str) -> str:
+        response = await self.client.get(f"/api/v0{path}")
+        assert response.status_code == 200, response.text
+        return response.text
 
 
 async def browse(version: str = "2.9", username: str = "admin") -> Browser:
@@ -174,6 +181,7 @@ async def test_license_settings_can_be_changed() -> None:
     assert (await browser.ask("PUT", "/licensing/transport", transport))[0] == 204
     assert (await browser.ask("PUT", "/licensing/product_license", "CML_Personal"))[0] == 204
     assert (await browser.ask("PATCH", "/licensing/features", [{"id": NODE_FEATURE, "count": 40}]))[0] == 204
+    assert (await browser.ask("PATCH", "/licensing/features", {NODE_FEATURE: 40}))[0] == 204, "both forms are sent"
     license_state = await browser.get("/licensing")
     assert license_state["transport"]["ssms"] == "https://satellite.example"
     assert license_state["product_license"] == {"active": "CML_Personal", "is_enterprise": False}
@@ -191,5 +199,43 @@ async def test_node_and_image_definitions_are_listed() -> None:
     browser = await browse()
     definitions = {entry["id"] for entry in await browser.get("/node_definitions")}
     assert {entry["node_definition_id"] for entry in await browser.get("/image_definitions")} < definitions
+    for entry in await browser.get("/node_definitions"):  # the columns of virlutils' `cml definitions nodes ls`
+        assert entry["ui"]["label"]
+        assert entry["general"]["description"]
+        assert entry["device"]["interfaces"]["physical"]
+        assert entry["sim"]["linux_native"].keys() >= {"ram", "cpus"}
+    columns = {"id", "node_definition_id", "label", "description", "ram", "cpus", "boot_disk_size"}
+    assert all(entry.keys() >= columns for entry in await browser.get("/image_definitions"))
     assert (await browser.get("/system/external_connectors"))[0]["label"] == "NAT"
     assert (await browser.get("/system/compute_hosts"))[0]["is_controller"] is True
+
+
+async def test_a_lab_is_downloaded_as_it_was_and_can_be_imported_again() -> None:
+    """virlutils' `cml up`, `use`, `save` and `extract` keep a copy of the lab."""
+    browser = await browse()
+    lab = browser.world.start_user_lab("admin")
+    await asyncio.sleep(20)
+    text = await browser.text(f"/labs/{lab.id}/download")
+    again = parse_topology(text, browser.world.profile.schema, None)
+    assert (again.title, [node.label for node in again.nodes]) == (lab.plan.title, ["sw", "host"])
+    assert len(again.links) == len(lab.plan.links)
+    switch, host = await browser.get(f"/labs/{lab.id}/nodes")
+    assert (await browser.ask("PUT", f"/labs/{lab.id}/nodes/{switch}/extract_configuration"))[0] == 400
+    assert (await browser.ask("PUT", f"/labs/{lab.id}/nodes/{host}/extract_configuration"))[0] == 200
+
+
+async def test_a_lab_is_a_testbed_for_pyats() -> None:
+    """virlutils' `cml generate pyats`."""
+    browser = await browse()
+    lab = browser.world.start_user_lab("admin")
+    testbed = yaml.safe_load(await browser.text(f"/labs/{lab.id}/pyats_testbed"))
+    assert testbed["testbed"]["name"] == lab.plan.title
+    assert list(testbed["devices"]) == ["terminal_server", "host"]
+
+
+async def test_users_and_groups_are_listed() -> None:
+    """virlutils' `cml users ls` and `cml groups ls`."""
+    browser = await browse()
+    assert await browser.get("/groups") == []
+    user, *_ = await browser.get("/users")
+    assert user.keys() >= {"id", "username", "admin", "fullname", "email", "groups", "labs"}

@@ -97,7 +97,7 @@ async def test_invalid_licensing_requests_are_rejected() -> None:
         lambda: licensing.set_product("CML_Free"),
         lambda: licensing.set_product("CML_Enterprise"),
         lambda: licensing.set_transport("proxy"),
-        lambda: licensing.set_features({}),
+        lambda: licensing.set_features("all"),
         lambda: licensing.set_features([{"id": NODE_FEATURE, "count": 301}]),
         lambda: licensing.set_features([{"id": "other", "count": 1}]),
         licensing.renew,

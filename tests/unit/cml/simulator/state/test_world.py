@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcm.cml.client.system import parse_activity
+from lcm.cml.client.telemetry import parse_activity
 from lcm.cml.simulator.state.clock import SimulatedClock
 from lcm.cml.simulator.state.faults import Fault, FaultInjector, FaultKind, SimulatorApiError
 from lcm.cml.simulator.state.sessions import MAX_LOGINS_PER_MINUTE
@@ -165,7 +165,7 @@ async def test_telemetry_contains_user_and_background_events() -> None:
     persons = [event for event in activity.events if event.user_id == lab.owner.id]
     assert [event.category for event in persons[:2]] == ["import_lab", "start_lab"]
     assert {"queue_node", "start_node", "boot_node"} <= {event.category for event in persons}
-    assert max(event.at for event in persons) < clock.now() - timedelta(minutes=59)
+    assert max(event.at.replace(tzinfo=UTC) for event in persons) < clock.now() - timedelta(minutes=59)
     assert sum(event.category == "system_stats" for event in activity.events) == 12
 
 
@@ -174,7 +174,7 @@ async def test_timestamps_of_all_versions_are_parsed(version: str) -> None:
     simulated = world(version=version)
     simulated.telemetry.record("start_lab")
     (event,) = parse_activity(simulated.telemetry.events).events
-    assert abs(event.at - clock.now()) <= timedelta(seconds=1)
+    assert abs((event.at if event.at.tzinfo else event.at.replace(tzinfo=UTC)) - clock.now()) <= timedelta(seconds=1)
 
 
 async def test_load_follows_the_nodes() -> None:

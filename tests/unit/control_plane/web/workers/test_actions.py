@@ -27,6 +27,10 @@ CML_READY = Condition.model_validate({"type": "CmlReady", "status": "True", "sin
         ({"status": "STOPPED", "desired_status": "STOPPED"}, ["start", "hold", "terminate"]),
         ({"status": "DRAINING", "desired_status": "STOPPED"}, ["start", "stop", "cancel-drain", "hold", "terminate"]),
         ({"status": "FAILED"}, ["retry", "hold", "terminate"]),
+        (
+            {"status": "RUNNING", "cml_certificate_presented": "b0" * 32},
+            ["stop", "drain", "trust", "hold", "terminate"],
+        ),
         ({"status": "TERMINATED", "desired_status": "TERMINATED"}, []),
         ({"status": "TERMINATING", "desired_status": "TERMINATED"}, ["hold"]),
         (
@@ -47,6 +51,10 @@ def test_costs_and_savings() -> None:
     assert preview_action(stopped, "start", NOW).cost == "It will cost $3.96 an hour."
     assert preview_action(stopped, "terminate", NOW).cost == "The cost stays $0.00 an hour."
     assert preview_action(running, "hold", NOW).cost == ""
+    presenting = running.model_copy(update={"cml_certificate_presented": "b0" * 32})
+    preview = preview_action(presenting, "trust", NOW)
+    assert preview.effect == f"Passwords will be sent to the server with the certificate {'b0' * 32}."
+    assert preview.cost == ""
 
 
 def test_a_termination_shows_what_is_lost() -> None:

@@ -35,6 +35,7 @@ class Scene:
     def __init__(self) -> None:
         self.server = FakeServer(good_token=TOKEN, seconds=20)
         self.cml = FakeCml(**{HERE: self.server})
+        self.cml.trust(HERE, self.server.certificate)
         self.secrets = FakeSecrets()
         self.secrets.tokens["w-1"] = TOKEN
         self.ended: list[tuple[str, LicenseTaskState]] = []

@@ -17,6 +17,7 @@ from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.worker.decision import WriteLicenseStatus, WriteStatus
 from lcm.controllers.worker.deps import Policy
 from lcm.controllers.worker.observe.observation import (
+    NO_EVENTS,
     CmlObservation,
     InstanceObservation,
     LicenseTaskState,
@@ -783,6 +784,71 @@ def test_cml_that_was_not_queried_is_not_ready() -> None:
     """worker-lifecycle.md#statuses: a condition is True, False or Unknown."""
     decision = decided(worker_in("RUNNING"), observing("running", cml=NEVER_ASKED))
     assert condition_status(decision, ConditionType.CML_READY) is not ConditionStatus.TRUE
+
+
+def test_cml_that_refuses_the_account_is_not_ready_says_why_and_is_stuck_in_the_end() -> None:
+    """worker-lifecycle.md#conditions: nothing on such a server can be managed."""
+    refusing = CmlObservation(queried_at=NOW, ready=False, refusal="CML refuses the account 'admin': HTTP 401")
+    observed = observing("running", cml=refusing)
+    (ready,) = [
+        each for each in decided(worker_in("RUNNING"), observed).conditions if each.type is ConditionType.CML_READY
+    ]
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, "AccountRefused")
+    assert "CML refuses the account 'admin': HTTP 401; correct the account" in ready.message
+    assert is_stuck(decided(worker_in("RUNNING", status_since=seconds_ago(1_801)), observed))
+
+
+def test_a_changed_certificate_says_what_to_do_and_is_recorded() -> None:
+    """cloud-and-cml.md#certificates: the remedy is a command, not a restart."""
+    changed = CmlObservation(queried_at=NOW, ready=False, certificate="a0" * 32, presented="b0" * 32)
+    worker = worker_in("RUNNING", cml_certificate="a0" * 32)
+    decision = decided(worker, observing("running", cml=changed))
+    (ready,) = [each for each in decision.conditions if each.type is ConditionType.CML_READY]
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, "CertificateChanged")
+    assert f"lcm workers trust {worker.name}" in ready.message
+    assert "b0" * 32 in ready.message
+    assert written_fields(decision) == {"cml_certificate_presented": "b0" * 32}
+    late = decided(worker.model_copy(update={"status_since": seconds_ago(1_801)}), observing("running", cml=changed))
+    assert is_stuck(late)
+
+
+def test_the_pin_is_recorded_once_and_never_replaced() -> None:
+    ready = CmlObservation(queried_at=NOW, ready=True, certificate="a0" * 32)
+    observed = observing("running", cml=ready)
+    assert written_fields(decided(worker_in("RUNNING"), observed)) == {"cml_certificate": "a0" * 32}
+    assert written_fields(decided(worker_in("RUNNING", cml_certificate="b0" * 32), observed)) == {}
+    again = worker_in("RUNNING", cml_certificate="a0" * 32, cml_certificate_presented="b0" * 32)
+    assert written_fields(decided(again, observed)) == {"cml_certificate_presented": None}
+
+
+def written_fields(decision: Decision) -> dict[str, object]:
+    writes = [action for action in decision.actions if isinstance(action, WriteStatus)]
+    return {name: value for write in writes for name, value in write.fields.items()}
+
+
+@pytest.mark.parametrize(
+    ("facts", "error", "expected"),
+    [
+        ({}, "", None),
+        ({}, "HTTP 500", ConditionStatus.TRUE),
+        ({}, NO_EVENTS, ConditionStatus.TRUE),
+        ({"last_idle_check_at": seconds_ago(100)}, "HTTP 500", None),
+        ({"status_since": seconds_ago(21_000)}, "HTTP 500", None),
+        ({"idle_detection_enabled": False}, "HTTP 500", None),
+    ],
+)
+def test_telemetry_that_is_missing_for_long_is_reported(
+    facts: dict[str, Any], error: str, expected: ConditionStatus | None
+) -> None:
+    """idle-and-scaling.md#idle-detection: auto-pause switched itself off with one line in a log."""
+    worker = worker_in(
+        "RUNNING", **{"status_since": seconds_ago(90_000), "last_idle_check_at": seconds_ago(21_700), **facts}
+    )
+    cml = CmlObservation(queried_at=NOW, ready=True, activity_error=error)
+    decision = decided(worker, observing("running", cml=cml))
+    assert condition_status(decision, ConditionType.TELEMETRY_MISSING) is expected
+    idle = condition_status(decision, ConditionType.IDLE)
+    assert idle is (ConditionStatus.UNKNOWN if expected else None), "unknown is neither idle nor active"
 
 
 def test_cml_that_does_not_come_up_is_stuck() -> None:

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lcm.client.errors import UnreachableError
-from lcm.cml.errors import CMLNotReadyError, CMLProtocolError, CMLTlsError
+from lcm.cml.errors import CMLNotReadyError, CMLProtocolError, CMLTlsError, CMLUnauthorizedError
 from lcm.cml.types import Credentials, LicensePhase
 from lcm.controllers.common.accounts import CmlAccounts
 from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
@@ -24,14 +24,20 @@ if TYPE_CHECKING:
 
 HERE = "192.0.2.1"
 THERE = "192.0.2.2"
-RUNNING: dict[str, Any] = {"status": "RUNNING", "instance_id": "i-1", "public_ip": HERE}
+PINNED = FakeServer.certificate
+RUNNING: dict[str, Any] = {
+    "status": "RUNNING",
+    "instance_id": "i-1",
+    "public_ip": HERE,
+    "cml_certificate": PINNED,
+}
 
 
 class Scene:
     """A monitor, one server at an address, and its worker."""
 
     def __init__(self, **options: Any) -> None:
-        self.server = FakeServer()
+        self.server = FakeServer(booted=True)
         self.cml = FakeCml(**{HERE: self.server})
         self.secrets = FakeSecrets()
         accounts = CmlAccounts(self.secrets, DEFAULT)
@@ -135,12 +141,23 @@ async def test_a_refused_account_is_read_again_once(scene: Scene) -> None:
     scene.server.account = Credentials("ops", "changed-pw")
     for _ in range(4):
         observation = await scene.query()
-        assert observation.ready
-        assert "rejected" in observation.error
+        assert observation.ready is False
+        assert "CML refuses the account 'admin'" in observation.refusal
     assert scene.secrets.calls["account w-1"] == 2
     scene.secrets.accounts["w-1"] = scene.server.account
     await asyncio.sleep(301)
-    assert (await scene.query()).error == ""
+    observation = await scene.query()
+    assert (observation.ready, observation.refusal, observation.error) == (True, "", "")
+
+
+async def test_a_server_that_answers_401_to_everything_is_not_ready_and_why_is_known(scene: Scene) -> None:
+    """worker-lifecycle.md#conditions: it stayed ready without a message, and nothing on it could be managed."""
+    scene.server.failures["stats"] = CMLUnauthorizedError(HERE, "HTTP 401: no reason given")
+    observation = await scene.query()
+    assert observation.ready is False
+    assert observation.refusal == "CML refuses the account 'admin': HTTP 401: no reason given"
+    scene.server.failures.clear()
+    assert (await scene.query()).ready
 
 
 async def test_a_recent_result_is_not_queried_again(scene: Scene) -> None:
@@ -346,6 +363,7 @@ async def test_after_a_registration_request_the_earlier_state_does_not_count(sce
 
 
 async def test_after_deregistration_the_license_is_unknown_until_it_is_read_again(scene: Scene) -> None:
+    scene.cml.trust(HERE, PINNED)
     await scene.cml.register_license(HERE, DEFAULT, "good-token")
     await asyncio.sleep(10)
     assert await phase(scene) is LicensePhase.REGISTERED
@@ -408,3 +426,43 @@ async def test_age_is_counted_from_the_start_of_a_query(scene: Scene) -> None:
     )
     await scene.query(max_age=15)
     assert scene.server.calls["information"] == 2
+
+
+# Certificates
+
+
+async def test_a_certificate_is_pinned_when_the_server_is_ready_and_not_before(scene: Scene) -> None:
+    """cloud-and-cml.md#certificates: the one of a server that boots may be another, and was pinned for ever."""
+    unpinned = a_worker(**{**RUNNING, "cml_certificate": None})
+    scene.server.ready, scene.server.certificate = False, "b0" * 32
+    assert (await scene.query(unpinned)).certificate is None
+    scene.server.ready, scene.server.certificate = True, "a0" * 32
+    observation = await scene.query(unpinned)
+    assert (observation.ready, observation.certificate, observation.error) == (True, "a0" * 32, "")
+    assert scene.cml.pins == {HERE: "a0" * 32}
+
+
+async def test_a_pin_is_kept_with_the_record_and_outlives_a_controller(scene: Scene) -> None:
+    scene.server.certificate = "a0" * 32
+    observation = await scene.query()
+    assert (observation.ready, observation.presented) == (False, "a0" * 32)
+    assert scene.server.calls["stats"] == 0, "nothing is sent to it"
+
+
+async def test_a_certificate_that_a_person_trusts_is_accepted_at_once(scene: Scene) -> None:
+    scene.server.certificate = "a0" * 32
+    await scene.query()
+    trusting = scene.worker.model_copy(update={"cml_certificate": "a0" * 32, "version": scene.worker.version + 1})
+    observation = await scene.query(trusting)
+    assert (observation.ready, observation.presented) == (True, None)
+    await scene.query(scene.worker)  # a list lags behind
+    assert scene.cml.pins == {HERE: "a0" * 32}, "an older record does not bring the old certificate back"
+
+
+async def test_another_instance_has_another_certificate(scene: Scene) -> None:
+    await scene.query()
+    scene.server.certificate = "a0" * 32
+    replaced = scene.worker.model_copy(
+        update={"instance_id": "i-2", "cml_certificate": None, "version": scene.worker.version + 1}
+    )
+    assert (await scene.query(replaced)).certificate == "a0" * 32

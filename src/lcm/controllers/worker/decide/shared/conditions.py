@@ -101,15 +101,25 @@ def stuck(reason: str, message: str) -> ConditionUpdate:
 NOT_STUCK = ConditionUpdate(ConditionType.STUCK, None)
 NOT_DRAINING = ConditionUpdate(ConditionType.DRAINING, None)
 CML_DOWN = ConditionUpdate(ConditionType.CML_READY, ConditionStatus.FALSE, "InstanceNotRunning")
-CML_NOT_RUNNING = (CML_DOWN, ConditionUpdate(ConditionType.IDLE, None))
+TELEMETRY_PRESENT = ConditionUpdate(ConditionType.TELEMETRY_MISSING, None)
+CML_NOT_RUNNING = (CML_DOWN, ConditionUpdate(ConditionType.IDLE, None), TELEMETRY_PRESENT)
 """The conditions of CML while its instance does not run."""
 
 
-def cml_conditions(observed: Observation) -> tuple[ConditionUpdate, ...]:
+def cml_conditions(worker: Worker, observed: Observation) -> tuple[ConditionUpdate, ...]:
     """The condition that says whether CML is ready; none until it was queried."""
     if observed.cml.ready:
         return (ConditionUpdate(ConditionType.CML_READY, ConditionStatus.TRUE, "Ready"),)
     if observed.cml.queried_at is None:
         return ()
+    if observed.cml.presented:
+        message = (
+            f"CML presents another certificate (SHA-256 {observed.cml.presented}) than the pinned one;"
+            f" if it was reinstalled, accept that one: lcm workers trust {worker.name}"
+        )
+        return (ConditionUpdate(ConditionType.CML_READY, ConditionStatus.FALSE, "CertificateChanged", message),)
+    if observed.cml.refusal:
+        message = f"{observed.cml.refusal}; correct the account of the worker, or CML_DEFAULT_USERNAME and its password"
+        return (ConditionUpdate(ConditionType.CML_READY, ConditionStatus.FALSE, "AccountRefused", message),)
     why = observed.cml.error or "CML is not ready yet"
     return (ConditionUpdate(ConditionType.CML_READY, ConditionStatus.FALSE, "NotReady", why),)
