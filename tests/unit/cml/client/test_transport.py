@@ -296,12 +296,12 @@ async def test_pools_without_recent_requests_are_closed_unless_one_is_under_way(
 
     def make(_: ssl.SSLContext) -> httpx.AsyncBaseTransport:
         async def handler(request: httpx.Request) -> httpx.Response:
-            transport.host = request.url.host
+            wire.host = request.url.host
             await asyncio.sleep(300 if request.url.path == "/slow" else 0)
             return httpx.Response(200, json={})
 
-        transport = Named(handler)
-        return transport
+        wire = Named(handler)
+        return wire
 
     trust = {f"198.18.0.{number}": PinnedCertificate(make_server_identity().pem) for number in (1, 2, 3)}
     made = CMLTransport(lambda address: trust[address], make_http_transport=make, read_seconds=900.0)
