@@ -96,6 +96,7 @@ def soak(minutes: float, folder: Path, report: Callable[[str], None]) -> tuple[l
         scheduler_url = f"http://127.0.0.1:{scheduler._env['RESOURCE_SCHEDULER_PORT']}"
         stack.callback(scheduler.end)
         scheduler.start()
+        wait_until(lambda: _responds(scheduler_url), "the resource scheduler responds", 300)
         wait_until(lambda: any(each["ready"] for each in up.workers().values()), "a worker is ready", 300)
         measured: list[ProcessMeasurements | StoreMeasurements] = [
             ProcessMeasurements("lcm up", up.process, up.url),
@@ -114,6 +115,14 @@ def soak(minutes: float, folder: Path, report: Callable[[str], None]) -> tuple[l
             time.sleep(min(_MAX_ROUND_SECONDS, span / SAMPLES / 2))
         problems = [f"{each.name} has ended" for each in (up.process, scheduler) if not each.running]
         return [series for each in measured for series in each.all], problems
+
+
+def _responds(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=30):
+            return True
+    except OSError:
+        return False
 
 
 def _load(up: LcmUpProcess) -> Iterator[None]:
