@@ -212,6 +212,9 @@ class Ledger:
             self.violated(f"{worker_id}: {old} became {new} without a line of history that says who and why")
         if new == "FAILED" and any(code in step["reason"] for step in steps for code in UNAUTHENTICATED):
             self.violated(f"{worker_id}: FAILED although nobody has judged the call: {steps[-1]['reason']}")
+        waits = {each["reason"] for each in before["conditions"] if each["type"] == "Waiting"}
+        if (old, new) == ("STARTING", "FAILED") and "NotObserved" in waits and steps[-1]["reason"].endswith("stopped"):
+            self.violated(f"{worker_id}: FAILED although nobody could read EC2 and the instance was never started")
         lost_by_scan = after.get("terminated_by") == "discovery-gc" and new == "TERMINATED"
         if lost_by_scan and after["aws_region"] in self.breakers:
             self.violated(f"{worker_id}: marked as lost while the breaker of {after['aws_region']} is open")
