@@ -360,12 +360,6 @@ MUTATIONS = (
         "            pass\n",
     ),
     Mutation(
-        "a changed certificate is accepted",
-        "controllers/worker/observe/cml_monitor.py",
-        "                result.presented = error.presented\n",
-        "                self._trust(state, error.presented)\n",
-    ),
-    Mutation(
         "a CML that refuses our account is ready",
         "controllers/worker/observe/cml_state.py",
         " and not result.refusal\n",

@@ -313,10 +313,8 @@ class Ledger:
             self._known_use[instance_id] = self.used[instance_id]
 
     def certificate_changes(self, instance_id: str) -> bool:
-        """A server is reinstalled; returns whether its certificate was pinned, so that the new one needs a user."""
-        pinned = any(
-            record["instance_id"] == instance_id and record["cml_certificate"] for record in self.records.values()
-        )
+        """A server is reinstalled; returns whether its worker was ready, so that the new certificate needs a user."""
+        pinned = any(record["instance_id"] == instance_id and record["ready"] for record in self.records.values())
         if pinned:
             self._untrusted.add(instance_id)
             self._reinstalled.add(instance_id)

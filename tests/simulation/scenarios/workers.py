@@ -462,7 +462,7 @@ WORKER_DAYS: dict[str, Script] = {
         scaling={"scale_down_enabled": True, "min_workers": 1, "scale_down_cooldown_seconds": 30.0},
         lasting=12.0,
     ),
-    "a CML refuses our account": day(worker(), at(3, "cml-refuses", **FIRST, seconds=400, watched=True)),
+    "a CML refuses our account": day(worker(), at(3, "cml-refuses", **FIRST, seconds=240, watched=True), lasting=8.0),
     "a server with the clock of another zone is used all the time": day(
         worker(idle=True),
         at(2, "cml-zone", **FIRST, hours=-5),
