@@ -11,7 +11,6 @@ from lcm.model.base import (
     WHOLE_NUMBER,
     CaseInsensitiveEnum,
     LenientModel,
-    Record,
     SingleLineText,
     StrictBool,
     UtcDatetime,
@@ -34,7 +33,7 @@ CountByOutcome = Annotated[dict[ShortText, NonNegativeInt], Field(max_length=50)
 OutcomesByOperation = Annotated[dict[ShortText, CountByOutcome], Field(max_length=200)]
 
 
-class RegionReport(Record):
+class RegionReport(LenientModel):
     """The state of one region that the controller manages."""
 
     name: ShortText
@@ -48,7 +47,7 @@ class RegionReport(Record):
     trouble: MessageText = ""
 
 
-class LeakedInstanceReport(Record):
+class LeakedInstanceReport(LenientModel):
     """An instance of this installation that belongs to no worker."""
 
     instance_id: ShortText
@@ -57,7 +56,7 @@ class LeakedInstanceReport(Record):
     reason: MessageText = ""
 
 
-class ControllerReport(Record):
+class ControllerReport(LenientModel):
     """A controller's report about itself. Counters start with its process; unavailable values are left out."""
 
     instance_id: ShortText
@@ -95,7 +94,7 @@ class ControllerVerdict(CaseInsensitiveEnum):
     NONE = "none"
 
 
-class ReceivedControllerReport(Record):
+class ReceivedControllerReport(LenientModel):
     """The last report of a controller, as the control plane received it."""
 
     controller: str

@@ -115,7 +115,7 @@ def test_words_are_accepted_in_any_case_and_shown_in_one() -> None:
     request = CreateWorkerRequest.model_validate({"name": "a", "template_name": "small", "desired_status": "stopped"})
     assert request.desired_status == "STOPPED"
     with pytest.raises(ValidationError):
-        a_worker(status="asleep")
+        CreateWorkerRequest.model_validate({"name": "a", "template_name": "small", "desired_status": "asleep"})
 
 
 def test_a_hold_ends_at_its_time() -> None:
