@@ -29,6 +29,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "workers terminate": ("lcm workers terminate alpha --dry-run", "lcm workers terminate alpha --yes"),
     "workers hold": ("lcm workers hold alpha --reason 'looking into a crash' --until 2h",),
     "workers release": ("lcm workers release alpha",),
+    "workers trust": ("lcm workers trust alpha",),
     "workers license": (
         "lcm workers license alpha register --license-token-file token.txt",
         "lcm workers license alpha deregister",

@@ -92,6 +92,7 @@ DEFAULTS = {
     "stuck_after": 900.0,
     "cml_ready_timeout": 1800.0,
     "capacity_wait_limit": 1800.0,
+    "telemetry_missing_after": 21_600.0,
     "drain_timeout": 600.0,
     "license_release_timeout": 120.0,
     "lablet_lead_time": 900.0,

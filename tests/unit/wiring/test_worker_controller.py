@@ -88,6 +88,7 @@ def test_every_setting_reaches_the_controller() -> None:
             STARTING_TIMEOUT="2",
             STUCK_AFTER="3",
             CML_READY_TIMEOUT="4",
+            CAPACITY_WAIT_LIMIT="8",
             DRAIN_TIMEOUT="0",
             LICENSE_RELEASE_TIMEOUT="6",
             TELEMETRY_MISSING_AFTER="5",
@@ -100,7 +101,16 @@ def test_every_setting_reaches_the_controller() -> None:
         )
     )
     assert rules.account == Credentials("lcm", "pw")
-    assert rules.policy == Policy(1, 2, 3, 4, 0, 6, 5)
+    assert rules.policy == Policy(
+        provisioning_timeout=1,
+        starting_timeout=2,
+        stuck_after=3,
+        cml_ready_timeout=4,
+        capacity_wait_limit=8,
+        drain_timeout=0,
+        license_release_timeout=6,
+        telemetry_missing_after=5,
+    )
     assert rules.images == ImageFilter("lab-?", ("self", "123456789012"))
     assert (rules.metrics_interval, rules.private_addresses) == (7, True)
 

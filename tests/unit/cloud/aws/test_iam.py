@@ -119,6 +119,8 @@ class _NoThreads:
 async def test_the_gateway_uses_that_client_and_its_rate_limit(
     registry: CollectorRegistry, client: Any, sent: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")  # without credentials no client is made
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setattr("lcm.cloud.aws.gateway.new_dry_run_client", lambda *_: client)
     threads = _NoThreads()
     gateway = AwsGateway(REGION, Tuning(), threads, aws_call_metrics(registry))  # type: ignore[arg-type]
