@@ -47,6 +47,22 @@ async def test_a_crash_in_the_launch_leaves_one_instance(fleet: Fleet, when: str
     assert fleet.wires["one"].dead
 
 
+async def test_a_stop_that_waits_too_long_for_the_rate_limit_is_decided_again(fleet: Fleet) -> None:
+    """controllers.md#authorization: meanwhile a person wants it to run, and nothing is stopped."""
+    await fleet.start()
+    worker = await fleet.running()
+    buckets = fleet.providers["one"]._buckets[worker.aws_region]
+    others = [asyncio.create_task(buckets.take("StopInstances", 1)) for _ in range(45 + 50)]
+    await asyncio.sleep(0)
+    await fleet.people.workers.stop(worker.id)
+    await asyncio.sleep(3)
+    await fleet.people.workers.start(worker.id)
+    await asyncio.gather(*others)
+    await asyncio.sleep(60)
+    assert fleet.calls("StopInstances") == 0
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.RUNNING
+
+
 async def test_a_lost_reply_to_the_launch_leaves_one_instance(fleet: Fleet) -> None:
     """worker-lifecycle.md#launching: a timeout never moves the attempt on; the replay has the same token."""
     await fleet.start()

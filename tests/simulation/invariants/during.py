@@ -50,6 +50,8 @@ HELD_GRACE = 15.0
 """How long a call that was decided before a hold may still start: the maximum duration of a pass."""
 MOST_DELAY = 30.0
 """How long after a user's request EC2 is called where nothing goes wrong but another region: a polling cycle."""
+_PROMPT_CHANGES = (("RUNNING", "RUNNING", "STOPPED"), ("STOPPED", "STOPPED", "RUNNING"))
+"""Status before and after a user's request, and the desired status, where a call follows at once: no drain."""
 _FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
 """The desired status that justifies a call."""
 
@@ -254,8 +256,8 @@ class Ledger:
         if before["desired_status"] == "TERMINATED":
             self.violated(f"{worker_id}: desired status {desired} after TERMINATED")
         if "person" in kinds:
-            stops = (before["status"], desired) == ("RUNNING", "STOPPED")
-            if stops or (before["status"], desired) == ("STOPPED", "RUNNING"):
+            change = (before["status"], after["status"], desired)
+            if self.sick_regions and change in _PROMPT_CHANGES and after["hold"] is None and self._held_since is None:
                 self._asked[worker_id] = self._now
             return
         accepted = after["drifted_at"] != before["drifted_at"] or after.get("pause_reason") == "stopped from outside"
