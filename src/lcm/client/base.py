@@ -41,7 +41,7 @@ class Leader:
             "X-LCM-Controller": self.controller,
             "X-LCM-Leader-Term": str(self.term),
             "X-LCM-Time": clock.now().isoformat(),
-            "X-LCM-Earliest-Time": clock.earliest_now().isoformat(),
+            "X-LCM-Earliest-Time": clock.earliest_known().isoformat(),
         }
 
 

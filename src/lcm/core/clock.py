@@ -104,6 +104,19 @@ def compare(name: str, shown: datetime, *, authority: bool = False) -> None:
     _log_change(source, boot)
 
 
+def earliest_known() -> datetime:
+    """The earliest time that follows from the clocks this process knows: what it tells others."""
+    source, _, boot = _observe_own()
+    return datetime.fromtimestamp(source.guard.earliest_known(boot), UTC)
+
+
+def hear(name: str, earliest: datetime) -> None:
+    """Take note of the earliest time that another process knows."""
+    source, _, boot = _observe_own()
+    source.guard.hear(name, earliest.timestamp(), boot)
+    _log_change(source, boot)
+
+
 def problem() -> str:
     """Which clocks have jumped or disagree; empty if none."""
     source, _, boot = _observe_own()

@@ -5,6 +5,9 @@ the boot time, which never jumps. An earlier time can only end something later: 
 the earliest time counts that follows from anything a clock has shown within the last `SETTLE_SECONDS`. A deadline that
 is no longer than that is never concluded too early, whichever clock jumped, in whichever direction. After that time
 without a jump the clocks have settled, and the clock of the authority counts, whatever it shows.
+
+A process also hears which time others measure with, because it may have started after a jump. What it hears it does not
+pass on: two processes would remind each other of a jump for ever.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class ClockGuard:
 
     authority: str = OWN_CLOCK
     _readings: dict[str, list[_Reading]] = field(default_factory=dict)  # by clock, the present one last
+    _heard: dict[str, _Reading] = field(default_factory=dict)  # by process: the earliest time that it knows
 
     def observe(self, name: str, wall: float, boot: float) -> None:
         """Take note of what a clock shows."""
@@ -55,16 +59,29 @@ class ClockGuard:
         if len(readings) > _MAX_READINGS:
             readings.remove(max(readings[:-1], key=lambda reading: reading.offset))
 
+    def hear(self, name: str, earliest: float, boot: float) -> None:
+        """Take note of the earliest time that another process knows from clocks. It says itself when that is over."""
+        if name in self._heard or len(self._heard) < _MAX_CLOCKS:
+            self._heard[name] = _Reading(earliest - boot, boot, boot)
+
     def earliest(self, boot: float) -> float:
         """The time that deadlines are measured with."""
+        return self._earliest({**self._counted(boot), **self._counted_heard(boot)}, boot)
+
+    def earliest_known(self, boot: float) -> float:
+        """The same, from clocks alone: what other processes are told."""
+        return self._earliest(self._counted(boot), boot)
+
+    def _earliest(self, counted: dict[str, float], boot: float) -> float:
         leading = self._leading()
-        lowest = min(self._counted(boot).values(), default=leading)
+        lowest = min(counted.values(), default=leading)
         return boot + (lowest if lowest < leading - TOLERANCE_SECONDS else leading)
 
     def problem(self, boot: float) -> str:
         """Which clocks have not settled; empty if all have."""
         leading = self._leading()
-        off = {name: offset - leading for name, offset in self._counted(boot).items()}
+        counted = {**self._counted(boot), **self._counted_heard(boot)}
+        off = {name: offset - leading for name, offset in counted.items()}
         apart = [f"{name}: {_describe(by)}" for name, by in sorted(off.items()) if abs(by) > TOLERANCE_SECONDS]
         return f"clocks have jumped or disagree ({', '.join(apart)}); the earliest counts" if apart else ""
 
@@ -87,6 +104,9 @@ class ClockGuard:
             if name == self.authority or boot - present.since < SETTLE_SECONDS:
                 counted[name] = present.offset
         return counted
+
+    def _counted_heard(self, boot: float) -> dict[str, float]:
+        return {name: reading.offset for name, reading in self._heard.items() if self._counts(reading, boot)}
 
     @staticmethod
     def _counts(reading: _Reading, boot: float) -> bool:

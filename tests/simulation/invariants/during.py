@@ -272,7 +272,7 @@ class Ledger:
             if switch and not self._settings.get(group, {}).get(switch):
                 self.violated(f"{worker_id}: {actor['action']} though {switch} is off")
         if desired == "STOPPED" and "policy" in kinds:
-            self._idle_long_enough(before)
+            self._idle_long_enough(before, after)
             if after["allocation"]["lablets"]:
                 self.violated(f"{worker_id}: a policy stops it with {after['allocation']['lablets']} lablets on it")
             left = sum(
@@ -284,9 +284,10 @@ class Ledger:
             if left < floor:
                 self.violated(f"{worker_id}: a policy left {left} running, below {floor}")
 
-    def _idle_long_enough(self, worker: dict[str, Any]) -> None:
+    def _idle_long_enough(self, worker: dict[str, Any], after: dict[str, Any]) -> None:
         """Whatever the clocks show: a policy stops no worker that was started, or to its knowledge used, lately."""
-        entered = self._entered.get(worker["id"], float("-inf"))
+        began = self._entered if worker["status"] == after["status"] else self._left  # a drain is a status of its own
+        entered = began.get(worker["id"], float("-inf"))
         quiet = self._now - max(entered, self._known_use.get(worker["instance_id"], float("-inf")))
         # The previous setting may have been read just before it was changed.
         needed = min(self._idle_timeouts, default=0.0)

@@ -71,7 +71,7 @@ def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes],
 
 def _times() -> tuple[tuple[bytes, bytes], ...]:
     """Read anew for each response: after a restart, a controller may be the only one that knows of a jump."""
-    shown, earliest = clock.now().isoformat(), clock.earliest_now().isoformat()
+    shown, earliest = clock.now().isoformat(), clock.earliest_known().isoformat()
     return (TIME_HEADER, shown.encode()), (EARLIEST_TIME_HEADER, earliest.encode())
 
 

@@ -129,7 +129,7 @@ async def leader_from_headers(
         str | None, Header(max_length=40, description="What its clock shows. It is compared with the other clocks.")
     ] = None,
     x_lcm_earliest_time: Annotated[
-        str | None, Header(max_length=40, description="The time that it measures deadlines with.")
+        str | None, Header(max_length=40, description="The earliest time that follows from the clocks it knows.")
     ] = None,
 ) -> Leader:
     """The controller and term of a write. The first two headers are required."""
@@ -141,9 +141,11 @@ async def leader_from_headers(
         )
         raise ProblemError(ProblemCode.LEADER_HEADERS_MISSING, detail)
     sent_at = _parse_time(x_lcm_time)
-    for name, shown in (("clock", sent_at), ("earliest time", _parse_time(x_lcm_earliest_time))):
-        if shown is not None:
-            clock.compare(f"the {name} of {x_lcm_controller}", shown)
+    earliest = _parse_time(x_lcm_earliest_time)
+    if sent_at is not None:
+        clock.compare(f"the clock of {x_lcm_controller}", sent_at)
+    if earliest is not None:
+        clock.hear(f"the earliest time of {x_lcm_controller}", earliest)
     return Leader(x_lcm_controller, term, sent_at)
 
 

@@ -191,6 +191,10 @@ class Transaction:
                 f"lcm leadership reset {controller}",
                 current={"term": newest.term},
             )
+        if newest is not None and newest.term < FIRST_TERM and not announce:
+            # Whoever led when it was reset must announce itself, and then verify all workers, as every new leader does.
+            detail = f"term {term} of {controller} was not announced since the leadership was reset"
+            raise ProblemError(ProblemCode.STALE_LEADER, detail, current={"term": newest.term})
         swept = swept or (newest is not None and newest.term == term and newest.startup_sweep_done)
         leadership = LeadershipTerm(controller=controller, term=term, announced_at=self.now, startup_sweep_done=swept)
         if newest is not None and newest.term == term:

@@ -204,6 +204,19 @@ async def test_term_0_is_rejected_before_and_after_a_reset(desk: Desk) -> None:
     assert (await desk.worker()).status == "PENDING"
 
 
+async def test_after_a_reset_a_leader_announces_itself_before_it_writes(desk: Desk) -> None:
+    """Otherwise nobody would know that it has to verify all workers again, and lablets would wait for that for ever."""
+    await desk.add(a_worker())
+    await announce(desk, 7)
+    await desk.unit_of_work.run(ANNA, lambda tx: tx.reset_leadership("worker-controller"))
+    with pytest.raises(ProblemError, match="not announced since the leadership was reset") as caught:
+        await desk.unit_of_work.run(CONTROLLER, report(7))
+    assert caught.value.code is ProblemCode.STALE_LEADER
+    await announce(desk, 2)
+    await desk.unit_of_work.run(CONTROLLER, report(2))
+    assert (await desk.worker()).status == "PROVISIONING"
+
+
 async def test_a_reset_clears_the_term_and_is_audited(desk: Desk) -> None:
     await announce(desk, 700)
 

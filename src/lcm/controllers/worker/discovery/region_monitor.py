@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lcm.client.errors import ClientError
-from lcm.cloud.instance_cache import GONE_AFTER_SECONDS
+from lcm.cloud.instance_cache import GONE_AFTER_SECONDS, VISIBILITY_GRACE_SECONDS
 from lcm.cloud.types import Sweep
 from lcm.controllers.worker.discovery.breaker import NOT_LOST, OTHER_ACCOUNT, RegionBreaker
 from lcm.controllers.worker.discovery.sweep_diff import diff_sweep, is_foreign
@@ -63,7 +63,7 @@ class RegionMonitor:
         self._breaker_read = False
         self._scanned_at = float("-inf")
         self._lost_instances: dict[str, str] = {}  # by worker: the instance that the last sweep found lost
-        self._with_instance: frozenset[str] = frozenset()  # workers whose instance should be there
+        self._witnesses: frozenset[str] = frozenset()  # workers whose instance is visible, or long enough there to be
 
     @property
     def region(self) -> str:
@@ -104,8 +104,12 @@ class RegionMonitor:
                 self._lost_instances = {}
                 self.breaker.sweep_failed(scan=scan)
                 return None
-            self._with_instance = frozenset(
-                w.id for w in workers if w.instance_id and w.desired_status is not DesiredStatus.TERMINATED
+            self._witnesses = frozenset(
+                worker.id
+                for worker in workers
+                if worker.instance_id is not None
+                and worker.desired_status is not DesiredStatus.TERMINATED
+                and (worker.instance_id in sweep.instances or _instance_age(worker) > VISIBILITY_GRACE_SECONDS)
             )
             diff = diff_sweep(self.region, workers, sweep, self._is_gone, self.breaker.accepted, now=clock.now())
             settings = self._settings()
@@ -231,8 +235,8 @@ class RegionMonitor:
         return self.region_cache.is_gone(worker.instance_id, now - _instance_age(worker), now, self._gone_after(worker))
 
     def _gone_after(self, worker: Worker) -> float:
-        """Seconds for which the instance must be absent. The only one of a region must be absent for longer."""
-        others = self._with_instance - {worker.id}
+        """Seconds for which the instance must be absent: longer if no other can show whether EC2 lists this region."""
+        others = self._witnesses - {worker.id}
         return GONE_AFTER_SECONDS if others else ONLY_INSTANCE_GONE_AFTER_SECONDS
 
 

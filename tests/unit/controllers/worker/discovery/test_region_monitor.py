@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -278,6 +279,19 @@ async def test_the_only_instance_of_a_region_must_be_absent_for_thirty_minutes(s
     await scene.outlast(monitor, [worker], minutes=2)
     assert (await monitor.observe(worker, 0.0)).visibility is Visibility.GONE
     assert monitor.loss_verdict(worker)[0] is LossVerdict.ALLOWED
+
+
+async def test_an_instance_too_young_to_be_missed_says_nothing_about_the_region(scene: RegionScene) -> None:
+    """worker-lifecycle.md#gone: nor does the breaker count it."""
+    worker, other = await scene.fleet_of(2)
+    monitor = scene.monitor()
+    scene.hide(worker.instance_id or "", other.instance_id or "")
+    for _ in range(7):
+        young = other.model_copy(update={"instance_since": clock.now() - timedelta(minutes=4)})
+        await monitor.sweep([worker, young])
+        await asyncio.sleep(60)
+    assert (await monitor.observe(worker, 0.0)).visibility is Visibility.NOT_VISIBLE
+    assert not await scene.breaker_known()
 
 
 async def test_one_that_is_to_be_terminated_says_nothing_about_the_region(scene: RegionScene) -> None:
