@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from lcm.cml.client.labs import marker_in_title
+from lcm.cml.client.tls import fingerprint
 from lcm.cml.simulator import SimulatorFarm
 from lcm.cml.simulator.state.world import SimulatorSettings
 from lcm.core import clock
@@ -129,14 +130,14 @@ class RealLablets:
         self._number += 1
         name = f"w{self._number}"
         server = self.loop.run(self.farm.add(name))
-        address = server.url.removeprefix("https://")
+        address, certificate = server.url.removeprefix("https://"), fingerprint(server.identity.pem)
         made = self.ask("POST", "/api/workers", json={"name": name, "template_name": "large"})
         path = f"workers/{made['id']}/status"
         ready = {"type": "CmlReady", "status": "True", "since": clock.now().isoformat()}
         for status, fields in (
             ("PROVISIONING", {"instance_id": f"i-{name}"}),
             ("STARTING", {}),
-            ("RUNNING", {"public_ip": address, "conditions": [ready]}),
+            ("RUNNING", {"public_ip": address, "conditions": [ready], "cml_certificate": certificate}),
         ):
             body = {"status": status, "version": made["version"], "reason": "observed", **fields}
             made = self.write(path, _WORKERS, body)
