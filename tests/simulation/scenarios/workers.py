@@ -201,6 +201,11 @@ WORKER_DAYS: dict[str, Script] = {
         at(8.9, "cml-slow", which=0.0, seconds=60),
         at(9, "terminate", which=0.9),
     ),
+    "a slow CML gives its license back at the end": day(
+        worker(token="good-token"),
+        at(4, "cml-slow", which=0.0, seconds=60),
+        at(4.1, "terminate", **FIRST),
+    ),
     "stopped and started behind our back": day(
         worker(),
         *leaderless(3, 60),
