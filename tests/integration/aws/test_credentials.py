@@ -73,9 +73,9 @@ async def test_the_poller_process_asks_again_too(bed: AwsBed, metadata: Metadata
     await cloud.launch_instance(bed.parameters("w1"))
     metadata.silent = True
     assert (await cloud.sweep(bed.region, InstanceSelection())).complete
-    assert cloud.poller_pid is None
+    assert cloud.poller_pid(bed.region) is None
     assert not (await cloud.sweep(bed.region, InstanceSelection())).complete
-    assert cloud.poller_pid is not None, "its client had no credentials"
+    assert cloud.poller_pid(bed.region) is not None, "its client had no credentials"
     metadata.silent = False
     assert (await cloud.sweep(bed.region, InstanceSelection())).complete
     await cloud.close()
