@@ -92,6 +92,9 @@ class Served:
             if label not in self._aims:
                 self._aims[label] = cycle([*next(self._pairs), None])
             case.path_parameters["worker_id"] = next(self._aims[label]) or case.path_parameters["worker_id"]
+        if "controller" in case.path_parameters and not _is_wrong(case, ParameterLocation.PATH):
+            # After a reset a leader has to announce itself: the one that makes the other requests does not.
+            case.path_parameters["controller"] = "announcer"
 
     async def _populated(self) -> list[tuple[str, str]]:
         """Two workers for each operation, so that an operation that terminates them does not affect others."""
