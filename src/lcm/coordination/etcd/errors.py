@@ -104,6 +104,7 @@ _DESCRIPTIONS = (
     ("Connection reset by peer", "the server reset the connection"),
     ("Socket closed", "the server closed the connection"),
     ("End of TCP stream", "the server closed the connection"),
+    ("Broken pipe", "the server closed the connection"),
     ("no leader", "the etcd cluster has no leader (quorum lost?)"),
     ("Deadline Exceeded", "no response in time"),
 )
