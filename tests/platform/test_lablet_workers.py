@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lcm.control_plane.records.kinds import WORKERS
 from lcm.model.access import Role
 from lcm.model.lablet.status import LabletStatus, LostWorkerPolicy
 from lcm.model.worker.status import WorkerStatus
+from tests.support.records.newer_version import upgrade
 from tests.support.virtual.lablet_platform import NOT_READY, READY, LabletPlatform, start_lablet_platform
 
 if TYPE_CHECKING:
@@ -251,3 +254,24 @@ async def test_what_moved_on_is_removed_where_it_was(platform: LabletPlatform) -
     await platform.report(alpha, WorkerStatus.RUNNING, conditions=platform.cml(*READY))
     await platform.until(lambda: platform.servers.markers() == [f"{lablet.id}.2"], "removed", within=120)
     assert (await platform.get(lablet)).status is LabletStatus.RUNNING
+
+
+async def test_a_lablet_continues_when_a_newer_version_has_finished_with_its_worker(platform: LabletPlatform) -> None:
+    """Nobody polls, and a change of a worker wakes none of its lablets: the lablet must check by itself."""
+    platform.reconciliation = replace(platform.reconciliation, polling_enabled=False)
+    worker = await platform.worker()
+    await platform.start()
+    lablet = await platform.until_status(await platform.lablet(worker), LabletStatus.RUNNING)
+    store = platform.plane.services.context.store
+    await upgrade(store, WORKERS, worker.id, status="HIBERNATING")
+    await platform.people.lablets.terminate(lablet.id)
+    await asyncio.sleep(120)
+    lablet = await platform.get(lablet)
+    assert lablet.status is LabletStatus.STOPPING, "nothing of this worker is changed"
+    assert lablet.message.startswith("this version of LCM does not know status HIBERNATING of worker alpha")
+    await asyncio.sleep(1000)
+    assert (await platform.get(lablet)).message.startswith("Stuck: this version of LCM does not know")
+    assert platform.servers.markers(), "its lab is still there"
+    await upgrade(store, WORKERS, worker.id, status="RUNNING")
+    await platform.until_status(lablet, LabletStatus.TERMINATED, within=300)
+    assert not platform.servers.markers()

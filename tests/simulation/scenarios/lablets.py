@@ -22,6 +22,13 @@ LAB_DAYS: dict[str, Script] = {
         lab(1),
         polls=None,
     ),
+    "a newer version writes a worker while its lab ends, and nobody polls": day(
+        worker(),
+        lab(3),
+        at(4.5, "newer-writes", which=0.0, seconds=200),
+        at(5, "end-lab", **FIRST),
+        polls=None,
+    ),
     "labs under a hold": day(
         worker(),
         lab(3),

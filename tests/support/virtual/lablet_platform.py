@@ -75,6 +75,7 @@ class LabletPlatform:
     control: Client
     policy: LabletPolicy = field(default_factory=LabletPolicy)
     sweep_interval: float = 600.0
+    reconciliation: ReconciliationConfig = field(default_factory=ReconciliationConfig)
     lives: dict[str, ProcessLife] = field(default_factory=dict)
     controllers: dict[str, LabletReconciler] = field(default_factory=dict)
     registries: dict[str, CollectorRegistry] = field(default_factory=dict)
@@ -206,7 +207,7 @@ class LabletPlatform:
             coordination,
             LeaderElectionConfig(election_key_prefix="/lcm", service_name="lablet-controller", instance_id=name),
             WatchConfig(prefix="/instances/"),
-            ReconciliationConfig(),
+            self.reconciliation,
             LabletDependencies(control, session, session.forget),
             LabletControllerConfig(ACCOUNT, policy=self.policy, sweep_interval=self.sweep_interval),
             registry=registry,

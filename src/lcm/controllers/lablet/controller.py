@@ -17,7 +17,7 @@ from lcm.controllers.common.base import Controller
 from lcm.controllers.common.status_report import CounterCollector, StatusReporter
 from lcm.controllers.lablet.act import LabletActionExecutor, LabletReconcilePass
 from lcm.controllers.lablet.decide import decide
-from lcm.controllers.lablet.decide.predicates import worker_lost_reason
+from lcm.controllers.lablet.decide.predicates import NEWER_VERSION_RECHECK_SECONDS, worker_lost_reason
 from lcm.controllers.lablet.fleet_cache import FleetCache
 from lcm.controllers.lablet.lab_client import WorkerLabClient
 from lcm.controllers.lablet.memory import LabletMemories
@@ -130,7 +130,7 @@ class LabletReconciler(Controller["Lablet"]):
     async def reconcile_resource(self, resource: Lablet) -> ReconciliationResult:
         """Observe, decide and act, and repeat while the next step can follow at once."""
         if resource.unknown_words:
-            return _skip_newer(resource, resource.unknown_words)
+            return _leave_to_newer_version(resource)
         if resource.status not in ASSIGNED_LABLET_STATUSES:
             return ReconciliationResult.success(f"no action for a lablet that is {resource.status}")
         current = LabletReconcilePass(resource, None, self._memories.get(resource))
@@ -145,8 +145,6 @@ class LabletReconciler(Controller["Lablet"]):
         lablet = current.lablet
         policy = await self._policy()
         current.worker = await self._worker_of(lablet)
-        if current.worker is not None and current.worker.unknown_words:
-            return _skip_newer(lablet, tuple(f"its worker's {word}" for word in current.worker.unknown_words))
         observed = await self._observer.observe(lablet, current.worker, current.memory, policy)
         decision = decide(lablet, observed, policy, clock.earliest_now())
         log.debug("decided", lablet=lablet.id, rule=decision.rule, reason=decision.reason)
@@ -210,7 +208,7 @@ class LabletReconciler(Controller["Lablet"]):
         return self.counters.as_dict()
 
 
-def _skip_newer(lablet: Lablet, words: tuple[str, ...]) -> ReconciliationResult:
-    reason = f"this version of LCM does not know {', '.join(words)}: a newer one has to decide"
+def _leave_to_newer_version(lablet: Lablet) -> ReconciliationResult:
+    reason = f"this version of LCM does not know {', '.join(lablet.unknown_words)}: a newer one has to decide"
     log.warning("skipped", lablet=lablet.id, reason=reason)
-    return ReconciliationResult.skip(reason)
+    return ReconciliationResult.requeue(reason, after=NEWER_VERSION_RECHECK_SECONDS)

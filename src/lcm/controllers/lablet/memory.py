@@ -39,6 +39,7 @@ class LabletMemory:
     last_error: str = ""
     last_observed: float = -math.inf
     unready_since: datetime | None = None
+    unknown_since: datetime | None = None
 
     @property
     def import_may_complete(self) -> bool:
@@ -63,6 +64,14 @@ class LabletMemory:
         elif self.unready_since is None:
             self.unready_since = min(now, _not_ready_since(worker))
         return self.unready_since
+
+    def update_unknown_since(self, worker: Worker | None, now: datetime) -> datetime | None:
+        """Update since when the record of the worker has words that only a newer version knows."""
+        if worker is None or not worker.unknown_words:
+            self.unknown_since = None
+        elif self.unknown_since is None:
+            self.unknown_since = min(now, worker.updated_at)
+        return self.unknown_since
 
 
 class LabletMemories:

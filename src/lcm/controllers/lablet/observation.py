@@ -68,6 +68,7 @@ class Observation:
     lab: LabObservation = LabObservation(Visibility.NOT_OBSERVED)
     topology: ResolvedTopology | None = None
     unready_since: datetime | None = None  # since when the worker is not ready, as far as known
+    unknown_since: datetime | None = None  # since when its record has words that only a newer version knows
     import_may_complete: bool = False  # whether an import with a lost response may still create a lab
     last_error: str = ""  # the last error of CML, unless an operation has succeeded since
     recent_operations: frozenset[str] = frozenset()  # operations that CML accepted recently and may still be executing

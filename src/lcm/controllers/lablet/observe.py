@@ -110,6 +110,7 @@ class LabObserver:
             lab=lab,
             topology=topology,
             unready_since=unready_since,
+            unknown_since=memory.update_unknown_since(worker, clock.now()),
             import_may_complete=memory.import_may_complete,
             last_error=memory.last_error,
             recent_operations=memory.recent_operations,
@@ -174,7 +175,7 @@ class LabObserver:
 
 def may_observe(lablet: Lablet, worker: Worker, policy: LabletPolicy, now: datetime) -> bool:
     """Whether to query CML: the worker is reachable, and the result matters for the decision."""
-    if worker_lost_reason(lablet, worker) or not policy.workers_verified:
+    if worker.unknown_words or worker_lost_reason(lablet, worker) or not policy.workers_verified:
         return False
     if lablet.status is LabletStatus.STOPPING:
         return is_reachable(worker)

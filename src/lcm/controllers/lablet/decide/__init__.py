@@ -12,6 +12,7 @@ from lcm.controllers.lablet.decide.ending import (
     find_ending,
     release_lablet,
     seconds_until_end,
+    wait_for_newer_version,
     wait_for_worker,
 )
 from lcm.controllers.lablet.decide.predicates import POLL_SECONDS, is_reachable, worker_lost_reason
@@ -50,8 +51,10 @@ def decide(lablet: Lablet, observed: Observation, policy: LabletPolicy, now: dat
 
 
 def _decide_without_hold(lablet: Lablet, observed: Observation, policy: LabletPolicy, now: datetime) -> Decision:
-    """The order matters: first a lost worker, then the end of the lablet, then whether its worker is usable."""
+    """The order matters: first words of a newer version, then a lost worker, the end of the lablet, a usable worker."""
     worker = observed.worker
+    if worker is not None and worker.unknown_words:
+        return wait_for_newer_version(lablet, worker, observed, policy, now)
     why = worker_lost_reason(lablet, worker)
     if why or worker is None:
         return release_lablet(lablet, f"{lablet.status.value.lower()}.lost", why, now)

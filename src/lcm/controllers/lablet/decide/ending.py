@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.lablet.decide.decision import ReleaseReservation, WriteStatus, act_and_continue, end, wait
-from lcm.controllers.lablet.decide.predicates import POLL_SECONDS, not_ready_reason
+from lcm.controllers.lablet.decide.predicates import NEWER_VERSION_RECHECK_SECONDS, POLL_SECONDS, not_ready_reason
 from lcm.model.lablet.status import LabletStatus, LostWorkerPolicy
+from lcm.model.lablet.urgency import STUCK_PREFIX
 from lcm.model.worker.status import DesiredStatus
 
 if TYPE_CHECKING:
@@ -93,4 +94,20 @@ def wait_for_worker(
     message = f"waiting for worker {worker.name}: {why}"
     return wait(
         f"{rule}.unready", f"{message}; timeout in {left:.0f} s", after=min(left, POLL_SECONDS), message=message
+    )
+
+
+def wait_for_newer_version(
+    lablet: Lablet, worker: Worker, observed: Observation, policy: LabletPolicy, now: datetime
+) -> Decision:
+    """Wait while the record of the worker has words of a newer version. Changes of a worker do not wake its lablets."""
+    words = ", ".join(worker.unknown_words)
+    message = f"this version of LCM does not know {words} of worker {worker.name}: a newer one has to decide"
+    waited = 0.0 if observed.unknown_since is None else (now - observed.unknown_since).total_seconds()
+    prefix = STUCK_PREFIX if waited > policy.worker_timeout else ""
+    return wait(
+        f"{lablet.status.value.lower()}.newer_worker",
+        message,
+        after=NEWER_VERSION_RECHECK_SECONDS,
+        message=prefix + message,
     )

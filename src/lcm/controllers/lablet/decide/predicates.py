@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 5.0
 """Seconds until the next check of something in progress."""
 
+NEWER_VERSION_RECHECK_SECONDS: Final = 30.0
+"""Seconds until a record that only a newer version understands is checked again."""
+
 
 def lab_marker(lablet: Lablet) -> str:
     """The marker of its lab. Every placement has its own: the lab is on another instance or is created again."""

@@ -43,6 +43,7 @@ ENDPOINTS = (NodeEndpoint(node="host", addresses=("10.0.0.1",)),)
 UP = a_lab(booted=2, converged=True, endpoints=ENDPOINTS)
 KNOWN = {"lab_id": LAB, "lab_started_at": ago(5)}
 GONE = a_ready_worker(status="TERMINATED", instance_id=None)
+NEWER_WORKER = a_ready_worker(desired_status="HIBERNATED", instance_id="i-2")
 RESTARTED_WORKER = a_ready_worker(last_resumed_at=ago(3))
 
 
@@ -89,6 +90,10 @@ CASES = [
     Case("running.lost", running(), an_observation(worker=GONE), MOVE_ON, UNVERIFIED),
     Case("stopping.lost", stopping(), an_observation(worker=GONE), ENDED),
     Case("stopping.lost", stopping(ending=LabletStatus.FAILED), an_observation(worker=GONE), FAIL),
+    # A worker whose record has words of a newer version: nothing is decided, not even that it is lost
+    Case("scheduled.newer_worker", a_lablet("SCHEDULED", wanted=False), an_observation(worker=NEWER_WORKER)),
+    Case("running.newer_worker", running(), an_observation(UP, NEWER_WORKER)),
+    Case("stopping.newer_worker", stopping(), an_observation(ABSENT, NEWER_WORKER)),
     # Ending
     Case("scheduled.end", a_lablet("SCHEDULED", wanted=False), an_observation(), ENDED),
     Case("scheduled.end", a_lablet("SCHEDULED", ends_at=NOW), an_observation(worker=UNREADY_WORKER), EXPIRED),
@@ -323,6 +328,14 @@ def test_a_lab_that_is_not_removed_is_reported_as_stuck_and_retried(lab: object)
     assert (stuck.rule, stuck.actions) == (usual.rule, usual.actions)
     assert (stuck.message or "").startswith("Stuck: its lab was not removed within 900 s")
     assert not (usual.message or "").startswith("Stuck")
+
+
+def test_a_worker_of_a_newer_version_is_checked_again_and_reported_as_stuck_after_the_timeout() -> None:
+    for seconds, prefix in ((0, "this version"), (900, "this version"), (901, "Stuck: this version")):
+        observed = an_observation(worker=NEWER_WORKER, unknown_since=ago(seconds))
+        decision = decide(stopping(), observed, LabletPolicy(), NOW)
+        assert (decision.outcome, decision.after) == (Outcome.REQUEUE, 30)
+        assert (decision.message or "").startswith(f"{prefix} of LCM does not know desired_status HIBERNATED of worker")
 
 
 def test_errors_of_cml_are_reported() -> None:
