@@ -98,7 +98,9 @@ class Ledger:
         self.used: dict[str, float] = {}  # when somebody last worked on an instance
         self._entered: dict[str, float] = {}  # when each worker got its status
         self._left: dict[str, float] = {}  # when each got the status before
+        self._started: dict[str, float] = {}  # when each became RUNNING, or a user started it after that
         self._idle_timeouts: list[float] = []  # of the present settings and of those before
+        self._snoozes: list[float] = []  # the same
         self.lablets = LabletBooks(self.violated, self.note, self.covered)
 
     @property
@@ -152,8 +154,9 @@ class Ledger:
             self.lablets.committed(body, entries)
         elif write.kind is SETTINGS:
             self._settings = body
-            minutes = body.get("idle", {}).get("worker_idle_timeout_minutes", 60.0)
-            self._idle_timeouts = [*self._idle_timeouts[-1:], 60.0 * minutes]
+            idle = body.get("idle", {})
+            self._idle_timeouts = [*self._idle_timeouts[-1:], 60.0 * idle.get("worker_idle_timeout_minutes", 60.0)]
+            self._snoozes = [*self._snoozes[-1:], 60.0 * idle.get("worker_auto_pause_snooze_minutes", 60.0)]
         elif write.kind is LEADERSHIPS:
             self._leadership(body, entries)
         elif write.kind is FLEET:
@@ -199,6 +202,8 @@ class Ledger:
             return
         worker_id, old, new = after["id"], before["status"], after["status"]
         self._left[worker_id], self._entered[worker_id] = self._entered[worker_id], self._now
+        if new == "RUNNING":
+            self._started[worker_id] = self._now
         if HIBERNATING in (old, new):
             if any(topic == AUDIT for topic, _ in entries):  # ours always write one, the newer version here does not
                 self.violated(f"{worker_id}: {old} became {new}, which only a newer version may change")
@@ -256,6 +261,8 @@ class Ledger:
         if before["desired_status"] == "TERMINATED":
             self.violated(f"{worker_id}: desired status {desired} after TERMINATED")
         if "person" in kinds:
+            if desired == "RUNNING":
+                self._started[worker_id] = self._now
             change = (before["status"], after["status"], desired)
             if self.sick_regions and change in _PROMPT_CHANGES and after["hold"] is None and self._held_since is None:
                 self._asked[worker_id] = self._now
@@ -272,7 +279,7 @@ class Ledger:
             if switch and not self._settings.get(group, {}).get(switch):
                 self.violated(f"{worker_id}: {actor['action']} though {switch} is off")
         if desired == "STOPPED" and "policy" in kinds:
-            self._idle_long_enough(before, after)
+            self._idle_long_enough(before)
             if after["allocation"]["lablets"]:
                 self.violated(f"{worker_id}: a policy stops it with {after['allocation']['lablets']} lablets on it")
             left = sum(
@@ -284,15 +291,17 @@ class Ledger:
             if left < floor:
                 self.violated(f"{worker_id}: a policy left {left} running, below {floor}")
 
-    def _idle_long_enough(self, worker: dict[str, Any], after: dict[str, Any]) -> None:
+    def _idle_long_enough(self, worker: dict[str, Any]) -> None:
         """Whatever the clocks show: a policy stops no worker that was started, or to its knowledge used, lately."""
-        began = self._entered if worker["status"] == after["status"] else self._left  # a drain is a status of its own
-        entered = began.get(worker["id"], float("-inf"))
-        quiet = self._now - max(entered, self._known_use.get(worker["instance_id"], float("-inf")))
+        started = self._now - self._started.get(worker["id"], float("-inf"))
+        used = self._known_use.get(worker["instance_id"])
+        quiet = started if used is None else self._now - used
         # The previous setting may have been read just before it was changed.
-        needed = min(self._idle_timeouts, default=0.0)
+        needed, snooze = min(self._idle_timeouts, default=0.0), min(self._snoozes, default=0.0)
         if quiet < needed - CLOCK_GRACE:
             self.violated(f"{worker['id']}: a policy stops it after {quiet:.0f} s without use, not {needed:.0f}")
+        if started < snooze - CLOCK_GRACE:
+            self.violated(f"{worker['id']}: a policy stops it {started:.0f} s after its start, not {snooze:.0f}")
 
     def _deadline(self, worker_id: str, rule: str) -> None:
         """Whatever the clocks show: nothing fails by a deadline that has not passed."""

@@ -102,6 +102,9 @@ def start(worker: Worker, now: datetime) -> Worker:
     fields = resume_fields(worker, by_policy=False)
     if worker.status is WorkerStatus.DRAINING:
         fields |= on_enter(worker, WorkerStatus.RUNNING, now)
+    elif worker.status is WorkerStatus.RUNNING and worker.desired_status is not DesiredStatus.RUNNING:
+        # It has not left yet, so no transition will date this resume, and a policy would stop it again at once.
+        fields["last_resumed_at"] = now
     return updated_record(worker, now, bump_generation=True, **fields)
 
 

@@ -97,6 +97,14 @@ def test_a_pause_and_a_resume_by_hand_are_counted_and_dated() -> None:
     assert start(resumed, LATER).manual_resume_count == 1
 
 
+def test_a_resume_before_the_worker_has_left_running_is_dated() -> None:
+    """No transition follows that would date it, and without a date a policy would stop the worker again at once."""
+    idle = a_worker(status="RUNNING", last_resumed_at=NOW - timedelta(hours=5))
+    resumed = start(stop(idle, NOW), LATER)
+    assert (resumed.status, resumed.last_resumed_at) == (WorkerStatus.RUNNING, LATER)
+    assert start(idle, LATER) is idle, "nothing was resumed"
+
+
 def test_a_cancelled_drain_counts_as_an_entry_to_running() -> None:
     draining = drain(a_worker(status="RUNNING"), NOW)
     assert draining.desired_status is DesiredStatus.STOPPED
