@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--scenarios", action="store_true", help="the days written by hand, too")
     parser.add_argument("--coverage", action="store_true", help="say what happened how often")
     parser.add_argument("--complete", action="store_true", help="fail if something that can happen did not")
+    parser.add_argument("--try-first", help="one of --scenarios or --seeds that runs before the others")
     parser.add_argument("--until-violation", action="store_true", help="end with the first one")
     chosen = parser.parse_args()
     if chosen.seed is not None:
@@ -49,6 +50,8 @@ def _many(chosen: argparse.Namespace) -> int:
     began, cpu, simulated, bad, covered = time.monotonic(), 0.0, 0.0, 0, Counter[str]()
     seeds = [str(seed) for seed in range(chosen.first, chosen.first + chosen.seeds)]
     days = [*SCENARIOS, *seeds] if chosen.scenarios else seeds
+    if chosen.try_first is not None:
+        days = [chosen.try_first, *(day for day in days if day != chosen.try_first)]
     done, last_report = 0, began
     for result in run_all(days, jobs=chosen.jobs):
         done += 1

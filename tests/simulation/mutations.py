@@ -1,6 +1,7 @@
 """`python -m tests.simulation.mutations`: deliberate faults in the code, each of which the simulation must find.
 
-Each one is made in a copy of the tree, where seeds run until one shows a violation.
+Each one is made in a copy of the tree, where the seed that is known to find it runs, and then others until one shows a
+violation.
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ SEEDS = 150
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A fragment of a file under src/lcm, and its replacement. Unit tests check that it occurs exactly once."""
+    """A fragment of a file under src/lcm, and its replacement. Unit tests check that it occurs exactly once.
+
+    `seed` is the scenario or seed that is known to find it. It runs first, and all others only if it finds nothing.
+    """
 
     name: str
     file: str
     old: str
     new: str
+    seed: str
 
 
 _DECIDE = "controllers/worker/decide"
@@ -38,78 +43,91 @@ MUTATIONS = (
         "self._calls.cloud.launch_instance(action.parameters)",
         "self._calls.cloud.launch_instance(__import__('dataclasses').replace("
         "action.parameters, client_token=str(clock.boottime())))",
+        "a launch is heard of by nobody and given up",
     ),
     Mutation(
         "the fence lets older terms pass",
         "control_plane/records/unit_of_work.py",
         "newest is not None and term < newest.term:",
         "newest is not None and term < 0:",
+        "writes of a leader arrive after its term",
     ),
     Mutation(
         "a leader acts after its lease is over",
         "core/controller/leader_election.py",
         "        if session is None or left <= limit:\n",
         "        if session is None:\n",
+        "calls take their time when a lease runs out",
     ),
     Mutation(
         "a call is not authorized again when it is sent",
         "core/controller/effects.py",
         "        with authorized(authorization):\n",
         "        with authorized(None):\n",
+        "a leader is suspended while its calls wait to be sent",
     ),
     Mutation(
         "all regions share the slots for passes",
         "controllers/worker/controller.py",
         '        return worker.aws_region if worker is not None and worker.aws_region in self.regions else ""\n',
         '        return ""\n',
+        "a region swallows all calls",
     ),
     Mutation(
         "a running worker ignores that STOPPED is desired",
         f"{_DECIDE}/running.py",
         "    if worker.desired_status is DesiredStatus.STOPPED:\n        return begin_stop(",
         "    if False:\n        return begin_stop(",
+        "a stopped worker is to end",
     ),
     Mutation(
         "a stopped worker ignores that TERMINATED is desired",
         f"{_DECIDE}/stopped.py",
         "if worker.desired_status is DesiredStatus.TERMINATED:",
         "if False:",
+        "a stopped worker is to end",
     ),
     Mutation(
         "an instance that is missing from one sweep is gone at once",
         "cloud/instance_cache.py",
         "        return self.sweeps >= GONE_AFTER_SWEEPS and self.seconds >= seconds\n",
         "        return True\n",
+        "EC2 hides one of three for one look",
     ),
     Mutation(
         "an instance that is seen in between is gone nevertheless",
         "cloud/instance_cache.py",
         "            if absence is not None and absence.first_sweep_at <= result.began_at:\n",
         "            if False:\n",
+        "each read leaves out a third",
     ),
     Mutation(
         "the only instance of a region is gone as soon as one of many",
         "controllers/worker/discovery/region_monitor.py",
         "GONE_AFTER_SECONDS if others else ONLY_INSTANCE_GONE_AFTER_SECONDS",
         "GONE_AFTER_SECONDS",
+        "EC2 hides the only worker of a region",
     ),
     Mutation(
         "a sweep that finds too many lost is not counted before they are marked",
         "controllers/worker/discovery/sweep_diff.py",
         "        too_many=len(lost - accepted) > loss_limit(len(ours)),\n",
         "        too_many=False,\n",
+        "many are lost at once",
     ),
     Mutation(
         "the control plane does not count losses",
         "control_plane/fleet/breaker.py",
         "    if len(after.counted) <= loss_limit(workers):\n",
         "    if True:\n",
+        "EC2 hides four of six for ten minutes",
     ),
     Mutation(
         "the breaker forgets losses at once",
         "model/fleet/losses.py",
         "if now - loss.at < LOSS_WINDOW",
         "if False",
+        "EC2 hides running workers, three more with each sweep",
     ),
     Mutation(
         "a failed read counts as a complete one without instances",
@@ -118,78 +136,91 @@ MUTATIONS = (
         "            seen = await call\n"
         "            account = seen.account_id or self._account()\n"
         "            return __import__('dataclasses').replace(seen, complete=True, account_id=account)\n",
+        "EC2 cannot be seen for a long time",
     ),
     Mutation(
         "a license that is lost with its instance is not reported",
         "control_plane/workers/controller_writes.py",
         "leaked=status_writes.leaks_license(worker, write)",
         "leaked=False",
+        "a license is given back just before a drain",
     ),
     Mutation(
         "a license is recorded as deregistered although it was not",
         f"{_DECIDE}/terminating.py",
         "    task = observed.license_task\n",
         "    task = LicenseTaskState.RELEASED\n",
+        "a slow CML gives its license back at the end",
     ),
     Mutation(
         "scale-down and auto-pause also count workers that are being stopped",
         "control_plane/workers/scaling.py",
         '    running = {"status": [WorkerStatus.RUNNING.value], "desired_status": [DesiredStatus.RUNNING.value]}\n',
         '    running = {"status": [WorkerStatus.RUNNING.value]}\n',
+        "many are idle at once, and one is to stay",
     ),
     Mutation(
         "the last of several changes within a moment is lost",
         "core/controller/watch.py",
         "            self._pending[key] = value\n",
         "",
+        "somebody changes her mind while writes are on their way",
     ),
     Mutation(
         "workers on hold are changed",
         f"{_DECIDE}/__init__.py",
         "return decided if hold is None else apply_hold(decided, hold, now)",
         "return decided",
+        "one on hold is to stop",
     ),
     Mutation(
         "leaked instances are not reported",
         "controllers/worker/discovery/leaked_instances.py",
         "            await self._internal.audit(self._leader(), AUDIT_LEAKED, leak.instance_id, leak.reason)\n",
         "",
+        "somebody launches more like it, and leaks are only told",
     ),
     Mutation(
         "leaked instances are not terminated",
         "controllers/worker/discovery/leaked_instances.py",
         "                await self._terminate(sweep.instances[leak.instance_id], leak)\n",
         "                pass\n",
+        "somebody launches more like it",
     ),
     Mutation(
         "a stop outside LCM becomes the desired status",
         f"{_DECIDE}/stopped.py",
         "policy.settings.discovery.drift_policy is DriftPolicy.ACCEPT",
         "True",
+        "stopped and started behind our back",
     ),
     Mutation(
         "workers are paused although that is disabled",
         "model/worker/idle.py",
         "    to_pause = () if idle.worker_auto_pause_enabled else ",
         "    to_pause = () if True else ",
+        "one is idle, and nobody is to be paused",
     ),
     Mutation(
         "workers with lablets are paused",
         "model/worker/idle.py",
         "        (lablets > 0, ",
         "        (False, ",
+        "one seems idle and has a lab",
     ),
     Mutation(
         "a lab is imported without searching for an existing one",
         "controllers/lablet/observe.py",
         "lab for lab in await self._labs.labs(worker) if lab.marker == marker",
         "lab for lab in await self._labs.labs(worker) if lab.marker == ''",
+        "a lab lands late",
     ),
     Mutation(
         "an import without a response is not waited for",
         "controllers/lablet/observe.py",
         "import_may_complete=memory.import_may_complete",
         "import_may_complete=False",
+        "a lab lands after its end was asked for",
     ),
     Mutation(
         "a lablet releases its worker without removing its lab",
@@ -197,54 +228,63 @@ MUTATIONS = (
         "    call = next_removal_operation(lab.state)\n",
         "    return end('stopping.gone', 'mutated', ReleaseReservation(LabletStatus.TERMINATED, 'mutated'))\n"
         "    call = next_removal_operation(lab.state)\n",
+        "labs under a hold",
     ),
     Mutation(
         "the resources of a lablet are not released",
         "control_plane/lablets/service.py",
         "if before.assigned and not after.assigned and before.worker_id is not None:",
         "if False:",
+        "labs under a hold",
     ),
     Mutation(
         "a lablet is placed without updating the allocation of its worker",
         "control_plane/lablets/lifecycle.py",
         "with_lablet(worker.allocation, needs, free_ports.values())",
         "worker.allocation",
+        "labs under a hold",
     ),
     Mutation(
         "lablets wait forever for a worker that does not come back",
         "controllers/lablet/decide/ending.py",
         "    if left <= 0:\n",
         "    if False:\n",
+        "a worker with a left lab comes back, and nobody polls",
     ),
     Mutation(
         "without polling the end of a hold is not noticed",
         "controllers/worker/discovery/region_monitor.py",
         "                if self._interval is not None:\n",
         "                if False:\n",
+        "a hold ends, and nobody polls",
     ),
     Mutation(
         "a deregistered license is not recorded while its worker leaves",
         f"{_DECIDE}/__init__.py",
         "    if license_write is not None and not any",
         "    if False and not any",
+        "a license is given back just before a drain",
     ),
     Mutation(
         "without polling labs that were left behind are not searched",
         "controllers/lablet/fleet_cache.py",
         "        if clock.boottime() - self._listed_at > MAX_LIST_AGE_SECONDS:\n",
         "        if False:\n",
+        "a worker with a left lab comes back, and nobody polls",
     ),
     Mutation(
         "without polling waiting lablets are not checked again",
         "controllers/scheduler/cycle.py",
         "            WAITING_RECHECK_SECONDS if waiting else None,\n",
         "",
+        "a launch for a lab is refused, and nobody polls",
     ),
     Mutation(
         "without etcd the control plane is not ready",
         "control_plane/journal/mirror.py",
         "    def degradation(self) -> list[str]:\n",
         "    def readiness(self) -> list[str]:\n",
+        "people command while etcd is away",
     ),
     Mutation(
         "an etcd that was replaced is not noticed",
@@ -254,96 +294,112 @@ MUTATIONS = (
         "                await self._pause(self._settings.check_every)\n"
         "                continue\n"
         "                if False:\n",
+        "etcd is replaced",
     ),
     Mutation(
         "a cluster that was set up again as before is not noticed",
         "control_plane/journal/mirror.py",
         "                if self._lacks_keys(state) and ",
         "                if False and ",
+        "etcd is replaced by one that has counted further",
     ),
     Mutation(
         "a caller who is not known counts as refused",
         "cloud/error_codes.py",
         "    **dict.fromkeys(_AUTHENTICATION_CODES, CloudAuthenticationError),\n",
         "    **dict.fromkeys(_AUTHENTICATION_CODES, CloudAccessDeniedError),\n",
+        "credentials expire in the morning",
     ),
     Mutation(
         "a start that nobody could follow fails at its deadline",
         f"{_DECIDE}/starting.py",
         "if state is InstanceState.STOPPED and current_wait(worker) is not None:",
         "if False:",
+        "credentials expire right after a start was lost",
     ),
     Mutation(
         "a start without capacity is recorded before it is accepted, every time",
         f"{_DECIDE}/stopped.py",
         "    if current_wait(worker) is not None:\n        return _start_again(worker, observed, now)\n",
         "",
+        "capacity is missing for hours",
     ),
     Mutation(
         "whoever waits for too long is not stuck",
         f"{_DECIDE}/shared/waiting.py",
         "and waited > policy.capacity_wait_limit:",
         "and False:",
+        "capacity is missing for hours",
     ),
     Mutation(
         "a version that another process has written is overwritten",
         "control_plane/errors.py",
         "    if version != current:\n",
         "    if False:\n",
+        "somebody changes her mind while writes are on their way",
     ),
     Mutation(
         "deadlines are measured with the clock of the host",
         "core/clock.py",
         "    earliest = source.guard.earliest(boot)\n",
         "    earliest = wall.timestamp()\n",
+        "all clocks jump ahead by two hours while a worker is launched",
     ),
     Mutation(
         "a clock that was set right again is trusted at once",
         "core/clock_guard.py",
         "            for reading in readings[:-1]:\n",
         "            for reading in ():\n",
+        "a worker is launched while the control plane is an hour behind, and its clock is set right",
     ),
     Mutation(
         "clocks of other processes are not looked at",
         "core/clock.py",
         "    source.guard.observe(name, shown.timestamp(), boot)\n    if authority:\n",
         "    if False:\n",
+        "a worker is launched while the control plane is an hour behind",
     ),
     Mutation(
         "idle workers are paused by the clock of the control plane",
         "control_plane/workers/idle.py",
         "    now = tx.earliest_now\n",
         "    now = tx.now\n",
+        "all clocks jump ahead by two hours while a worker is used",
     ),
     Mutation(
         "an older version erases the fields of a newer one",
         "model/base.py",
         '    model_config = ConfigDict(extra="allow")\n',
         '    model_config = ConfigDict(extra="ignore")\n',
+        "a newer version writes records",
     ),
     Mutation(
         "an older version drops conditions of a newer one",
         "model/worker/conditions.py",
         "    newer = (condition for condition in others.values() if not condition.type.is_known)\n",
         "    newer = ()\n",
+        "a newer version writes records",
     ),
     Mutation(
         "a status of a newer version is an error",
         "model/worker/record.py",
         "    status: Annotated[WorkerStatus, CARRIED] = WorkerStatus.PENDING\n",
         "    status: WorkerStatus = WorkerStatus.PENDING\n",
+        "a newer version writes records",
     ),
     Mutation(
         "times without a zone are read as UTC",
         "controllers/worker/observe/activity.py",
         "zone.measure(last, read_at)",
         "timedelta(0)",
+        "a server with the clock of another zone is used all the time",
     ),
     Mutation(
         "of a long list of events only the beginning is read",
         "cml/client/telemetry.py",
         "    return parse_activity([*first, *last])\n",
         "    return parse_activity(first)\n",
+        "a server with the events of years is used all the time",
     ),
     Mutation(
         "a certificate is pinned before CML is ready",
@@ -352,18 +408,43 @@ MUTATIONS = (
         "        if state.certificate is None and result.information.certificate is not None:\n"
         "            self._trust(state, result.information.certificate)\n"
         "        if not result.information.ready or not self._current(state):\n",
+        "a server is reinstalled, leaders change, and a user trusts it",
     ),
     Mutation(
         "the pin of a certificate is not kept with the worker",
         f"{_DECIDE}/running.py",
         '            reported["cml_certificate"] = cml.certificate\n',
         "            pass\n",
+        "a server is reinstalled, leaders change, and a user trusts it",
+    ),
+    Mutation(
+        "a start before a worker has left is not dated",
+        "control_plane/workers/lifecycle.py",
+        '        fields["last_resumed_at"] = now\n    return updated_record(',
+        "        pass\n    return updated_record(",
+        "an idle worker is started again before it has left",
+    ),
+    Mutation(
+        "a cancelled drain is not dated",
+        "control_plane/workers/lifecycle.py",
+        '    if status is WorkerStatus.RUNNING:\n        fields["last_resumed_at"] = now\n',
+        "    if status is WorkerStatus.RUNNING and worker.status is not WorkerStatus.DRAINING:\n"
+        '        fields["last_resumed_at"] = now\n',
+        "an idle worker is started while it is drained",
+    ),
+    Mutation(
+        "a lablet whose worker a newer version has written is not checked again",
+        "controllers/lablet/decide/ending.py",
+        "        after=NEWER_VERSION_RECHECK_SECONDS,\n",
+        "        after=1e9,\n",
+        "a newer version writes a worker while its lab ends, and nobody polls",
     ),
     Mutation(
         "a CML that refuses our account is ready",
         "controllers/worker/observe/cml_state.py",
         " and not result.refusal\n",
         "\n",
+        "a CML refuses our account",
     ),
 )
 
@@ -381,6 +462,7 @@ def found_by(mutation: Mutation, seeds: int, first: int, jobs: int) -> tuple[boo
         run = subprocess.run(
             [
                 *(sys.executable, "-m", "tests.simulation", "--scenarios", "--until-violation"),
+                *("--try-first", mutation.seed),
                 *("--seeds", str(seeds), "--first", str(first), "--jobs", str(jobs)),
             ],
             cwd=folder,

@@ -25,6 +25,7 @@ from lcm.control_plane.store.memory.store import MemoryDisk
 from lcm.control_plane.store.port import NewJournalEntry, Put
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus, is_allowed_transition
+from tests.simulation.invariants.idle import CLOCK_GRACE, IdleBooks
 from tests.simulation.invariants.lablets import LabletBooks
 from tests.simulation.script import UNAUTHENTICATED
 
@@ -44,8 +45,6 @@ HIBERNATING = "HIBERNATING"
 CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
 _LOSS_WINDOW = 1790.0  # half an hour, by clocks that may run two percent fast and be seconds off
 _DEADLINES = {"provisioning.timeout": 240.0, "starting.timeout": 240.0}
-CLOCK_GRACE = 60.0
-"""How much too early a deadline may be: clocks run 2 % fast, and a difference of 30 s between them is none."""
 HELD_GRACE = 15.0
 """How long a call that was decided before a hold may still start: the maximum duration of a pass."""
 MOST_DELAY = 30.0
@@ -89,18 +88,12 @@ class Ledger:
         self.sick_regions: set[str] = set()  # they never respond at the moment
         self.other_faults = True  # whether anything else goes wrong in this run
         self._asked: dict[str, float] = {}  # workers that a user wants to start or stop, until EC2 is called
-        self._known_use: dict[
-            str, float
-        ] = {}  # when a user last worked on an instance, as far as its events were read since
         self._untrusted: set[str] = set()  # instances whose new certificate no user has trusted
         self._reinstalled: set[str] = set()
         self.covered: Counter[str] = Counter()
-        self.used: dict[str, float] = {}  # when somebody last worked on an instance
         self._entered: dict[str, float] = {}  # when each worker got its status
         self._left: dict[str, float] = {}  # when each got the status before
-        self._started: dict[str, float] = {}  # when each became RUNNING, or a user started it after that
-        self._idle_timeouts: list[float] = []  # of the present settings and of those before
-        self._snoozes: list[float] = []  # the same
+        self.idle = IdleBooks(self.violated, lambda: loop.now)
         self.lablets = LabletBooks(self.violated, self.note, self.covered)
 
     @property
@@ -154,9 +147,7 @@ class Ledger:
             self.lablets.committed(body, entries)
         elif write.kind is SETTINGS:
             self._settings = body
-            idle = body.get("idle", {})
-            self._idle_timeouts = [*self._idle_timeouts[-1:], 60.0 * idle.get("worker_idle_timeout_minutes", 60.0)]
-            self._snoozes = [*self._snoozes[-1:], 60.0 * idle.get("worker_auto_pause_snooze_minutes", 60.0)]
+            self.idle.settings(body.get("idle", {}))
         elif write.kind is LEADERSHIPS:
             self._leadership(body, entries)
         elif write.kind is FLEET:
@@ -185,6 +176,7 @@ class Ledger:
         if before["license_status"] == "registering" and any(actor["action"] == "license_leaked" for actor in actors):
             self.leaked_in_doubt.add(before["instance_id"])
         self._transition(before, after, entries)
+        self.idle.worker(before, after, actors)
         if before["desired_status"] != after["desired_status"]:
             self._wish(before, after, actors)
         if after["version"] < before["version"]:
@@ -202,8 +194,6 @@ class Ledger:
             return
         worker_id, old, new = after["id"], before["status"], after["status"]
         self._left[worker_id], self._entered[worker_id] = self._entered[worker_id], self._now
-        if new == "RUNNING":
-            self._started[worker_id] = self._now
         if HIBERNATING in (old, new):
             if any(topic == AUDIT for topic, _ in entries):  # ours always write one, the newer version here does not
                 self.violated(f"{worker_id}: {old} became {new}, which only a newer version may change")
@@ -261,8 +251,6 @@ class Ledger:
         if before["desired_status"] == "TERMINATED":
             self.violated(f"{worker_id}: desired status {desired} after TERMINATED")
         if "person" in kinds:
-            if desired == "RUNNING":
-                self._started[worker_id] = self._now
             change = (before["status"], after["status"], desired)
             if self.sick_regions and change in _PROMPT_CHANGES and after["hold"] is None and self._held_since is None:
                 self._asked[worker_id] = self._now
@@ -279,7 +267,6 @@ class Ledger:
             if switch and not self._settings.get(group, {}).get(switch):
                 self.violated(f"{worker_id}: {actor['action']} though {switch} is off")
         if desired == "STOPPED" and "policy" in kinds:
-            self._idle_long_enough(before)
             if after["allocation"]["lablets"]:
                 self.violated(f"{worker_id}: a policy stops it with {after['allocation']['lablets']} lablets on it")
             left = sum(
@@ -290,18 +277,6 @@ class Ledger:
             floor = self._settings.get("scaling", {}).get("min_workers", 0)
             if left < floor:
                 self.violated(f"{worker_id}: a policy left {left} running, below {floor}")
-
-    def _idle_long_enough(self, worker: dict[str, Any]) -> None:
-        """Whatever the clocks show: a policy stops no worker that was started, or to its knowledge used, lately."""
-        started = self._now - self._started.get(worker["id"], float("-inf"))
-        used = self._known_use.get(worker["instance_id"])
-        quiet = started if used is None else self._now - used
-        # The previous setting may have been read just before it was changed.
-        needed, snooze = min(self._idle_timeouts, default=0.0), min(self._snoozes, default=0.0)
-        if quiet < needed - CLOCK_GRACE:
-            self.violated(f"{worker['id']}: a policy stops it after {quiet:.0f} s without use, not {needed:.0f}")
-        if started < snooze - CLOCK_GRACE:
-            self.violated(f"{worker['id']}: a policy stops it {started:.0f} s after its start, not {snooze:.0f}")
 
     def _deadline(self, worker_id: str, rule: str) -> None:
         """Whatever the clocks show: nothing fails by a deadline that has not passed."""
@@ -318,11 +293,6 @@ class Ledger:
             conditions = {condition["type"] for condition in worker["conditions"]}
             if not worker.get("added_by_newer") or "Frozen" not in conditions:
                 self.violated(f"{worker['id']}: what a newer version wrote was erased")
-
-    def events_read(self, instance_id: str) -> None:
-        """The events of an instance are read: what a user did until now is known."""
-        if instance_id in self.used:
-            self._known_use[instance_id] = self.used[instance_id]
 
     def certificate_changes(self, instance_id: str) -> bool:
         """A server is reinstalled; returns whether its worker was ready, so that the new certificate needs a user."""

@@ -223,7 +223,7 @@ class Cml(ParkedCml):
         machine = self._machine(address)
         if machine is None or not (server.events or machine.id in self.zones):
             return CMLActivity((), 0, 0)
-        self._ledger.events_read(machine.id)
+        self._ledger.idle.events_read(machine.id)
         ends = BodyEnds(_HEAD_BYTES, _TAIL_BYTES, MAX_LIST_BYTES)
         ends.add(b"[")
         if machine.id in self.long_lists:

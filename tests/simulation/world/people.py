@@ -196,7 +196,7 @@ class People:
         server = self._platform.cml.by_machine[machine]
         event = CMLActivityEvent("start_lab", clock.now(), user_id="student")
         server.events = (*server.events, event)
-        self._ledger.used[machine] = self._platform.loop.now
+        self._ledger.idle.used(machine)
         running = int(which * 10) % 3
         server.stats = replace(server.stats, running_nodes=running)
         return f"{running} nodes run"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.mutations import MUTATIONS, ROOT, Mutation
+from tests.simulation.scenarios.catalog import SCENARIOS
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
@@ -12,6 +13,11 @@ def test_a_mutation_replaces_one_fragment(mutation: Mutation) -> None:
     text = (ROOT / "src" / "lcm" / mutation.file).read_text()
     assert text.count(mutation.old) == 1
     compile(text.replace(mutation.old, mutation.new), mutation.file, "exec")
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_the_seed_that_finds_a_mutation_exists(mutation: Mutation) -> None:
+    assert mutation.seed in SCENARIOS or mutation.seed.isdecimal()
 
 
 def test_mutations_have_different_names() -> None:
