@@ -99,9 +99,11 @@ def test_its_page_shows_its_status_updates_and_ends_it(
     lablet = runs(plane, "ended-here", worker)
     page, _ = visits.open(plane, f"/lablets/{lablet['id']}", role="operator")
     wait_until_live(page)
+    expect(page.get_by_role("row", name="R1 in CML only: no port is forwarded to it 10.0.0.5")).to_be_visible()
+    expect(page.get_by_text("score 0.500")).to_be_hidden()
+    page.get_by_text("Placement", exact=True).click()
     expect(page.get_by_text("score 0.500")).to_be_visible()
     expect(page.get_by_role("row", name="bravo it is STOPPED")).to_be_visible()
-    expect(page.get_by_role("row", name="R1 10.0.0.5")).to_be_visible()
     report(plane, lablet, "RUNNING", message="its CML cannot be queried")
     expect(page.locator("#problem")).to_contain_text("Its CML cannot be queried")
     page.get_by_role("button", name="End lab").click()
@@ -113,6 +115,23 @@ def test_its_page_shows_its_status_updates_and_ends_it(
     report(plane, lablet, "STOPPING")
     expect(page.locator("#lablet")).to_have_attribute("data-status", "STOPPING")
     assert_not_reloaded(page)
+
+
+def test_the_commands_that_reach_its_nodes_are_copied(
+    visits: Visits, plane: ScriptedControlPlane, worker: dict[str, Any]
+) -> None:
+    define(plane, "reach", "1", topology="nodes: [{id: n0, label: R1, tags: ['pat:${SSH_PORT}:22']}]")
+    lablet = runs(plane, "reached", worker, "reach")
+    page, _ = visits.open(plane, f"/lablets/{lablet['id']}", role="viewer")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    host, port = worker["public_ip"], now(plane, lablet)["ports"]["SSH_PORT"]
+    page.get_by_role("button", name="Copy TCP 22 (SSH) of R1").click()
+    expect(page.get_by_text("Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == f"ssh -p {port} {host}"
+    expect(page.get_by_role("link", name="Open the lab in CML")).to_have_attribute("href", f"https://{host}/lab/5a3f1c")
+    report(plane, lablet, "STOPPING", ending="TERMINATED")
+    expect(page.locator("#access")).to_contain_text("Its addresses and ports are released.")
+    expect(page.get_by_role("button", name="Copy TCP 22 (SSH) of R1")).to_have_count(0)
 
 
 def test_several_lablets_are_ended_after_a_preview(
@@ -153,7 +172,7 @@ def test_a_viewer_sees_no_actions(visits: Visits, plane: ScriptedControlPlane, w
         wait_until_live(page)
         assert page.get_by_role("checkbox").count() == 0
         offered = {text.strip() for text in page.get_by_role("button").all_text_contents()}
-        assert offered <= {"Sign out", "◐", "", "Topology…"}, offered
+        assert offered <= {"Sign out", "◐", "", "Topology…", "Copy"}, offered
 
 
 def test_missed_changes_appear_when_the_server_is_back(
@@ -206,7 +225,8 @@ def test_these_pages_are_accessible(
     visits: Visits, plane: ScriptedControlPlane, worker: dict[str, Any], scheme: Scheme, size: tuple[int, int]
 ) -> None:
     name = f"axe-{scheme}-{size[0]}"
-    lablet = runs(plane, name, worker)
+    define(plane, name, "1", topology="nodes: [{id: n0, label: R1, tags: ['serial:${SSH_PORT}']}]")
+    lablet = runs(plane, name, worker, name)
     failed = make(plane, f"{name}-failed")
     report(plane, failed, "FAILED", reason="no template can hold it")
     page, watch = visits.open(plane, "/lablets", scheme=scheme, size=size)

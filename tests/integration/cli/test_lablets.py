@@ -121,6 +121,8 @@ def test_one_lablet_and_its_history(plane: ControlPlaneProcess) -> None:
     assert "alpha (w-" in output
     assert "10.0.0.7" in output
     assert "CON=20000" in output
+    assert "telnet 192.0.2.7 20000" in output
+    assert "https://192.0.2.7/lab/lab-1" in output
     assert "the best of 1 (score 0.250)" in output
     waiting = json.loads(plane.lcm("lablets", "get", "wait-1", "-o", "json").stdout)
     assert (waiting["lost_worker_policy"], waiting["time_to_live_minutes"]) == ("fail", 90)

@@ -47,11 +47,11 @@ def place(
     assert result["items"][0]["placed"], result
 
 
-def runs(plane: ScriptedControlPlane, name: str, worker: dict[str, Any]) -> dict[str, Any]:
+def runs(plane: ScriptedControlPlane, name: str, worker: dict[str, Any], definition: str = "ospf") -> dict[str, Any]:
     """A running lablet."""
-    lablet = make(plane, name)
+    lablet = make(plane, name, definition)
     place(plane, lablet, worker)
-    report(plane, lablet, "INSTANTIATING")
+    report(plane, lablet, "INSTANTIATING", lab_id="5a3f1c")
     return report(plane, lablet, "RUNNING", endpoints=[{"node": "R1", "addresses": ["10.0.0.5"]}])
 
 
@@ -68,7 +68,9 @@ def lablet_row(page: Page, lablet: dict[str, Any]) -> Locator:
 
 def furnish_lablets(plane: ScriptedControlPlane, worker: dict[str, Any], text: str) -> dict[str, dict[str, Any]]:
     """Lablets by name, one per kind of state; `text` is in every field that users, CML or controllers can set."""
-    topology = json.dumps({"lab": {"version": "0.2.2"}, "nodes": [{"id": "n0", "label": text}]})
+    topology = json.dumps(
+        {"lab": {"version": "0.2.2"}, "nodes": [{"id": "n0", "label": text, "tags": ["serial:${SSH_PORT}"]}]}
+    )
     define(plane, "told", "1", description=text, topology=topology)
     made = {name: make(plane, name, "told", owner=text[:100]) for name in ("waits", "fails", "runs", "stuck", "ends")}
     looked = {"at": clock.now().isoformat(), "reason": text, "rejected": 1}

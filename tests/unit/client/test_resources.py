@@ -207,6 +207,7 @@ class Tour:
         assert [each.id async for each in inside.lablets(worker=[worker.id])] == [made.id]
         begun = LabletStatusUpdate(status=LabletStatus.INSTANTIATING, version=made.version + 1, reason="go")
         lablet = await inside.lablet_status(SCHEDULER, made.id, begun)
+        assert (await admin.lablets.access(made.id)).worker_id == worker.id
         given_back = ReleaseLabletRequest(status=LabletStatus.PENDING_SCHEDULING, version=lablet.version, reason="lost")
         assert (await inside.release_lablet(SCHEDULER, made.id, given_back)).worker_id is None
         assert (await admin.lablets.terminate(made.id, "enough")).status is LabletStatus.TERMINATED

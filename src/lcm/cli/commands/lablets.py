@@ -115,14 +115,13 @@ async def list_lablets(
 
 @command(app, "get")
 async def get_lablet(session: Session, name: LabletArgument) -> None:
-    """Show one lablet in detail."""
+    """Show one lablet in detail, and how to reach it: host, ports and commands."""
     from lcm.cli.output.lablet_views import show_lablet
     from lcm.cli.runtime.lookup import find_lablet
 
     lablet = await find_lablet(session.client, name)
-    names = await _worker_names(session, [lablet]) if session.printer.for_people else {}
-    on = names.get(lablet.worker_id or "", lablet.worker_id or "")
-    session.printer.item(lablet, lablet.name, lambda each: show_lablet(session.printer, each, on))
+    access = await session.client.lablets.access(lablet.id) if session.printer.for_people else None
+    session.printer.item(lablet, lablet.name, lambda each: show_lablet(session.printer, each, access))
 
 
 @command(app, "history")

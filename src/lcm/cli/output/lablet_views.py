@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from lcm.cli.output.printer import Printer
     from lcm.model.audit import LabletHistoryEntry
+    from lcm.model.lablet.access import ForwardedPort, LabletAccess
     from lcm.model.lablet.placement import LabletPreview, PlacementCandidate
     from lcm.model.lablet.record import Lablet, LabletRequirements, Rejection
 
@@ -90,9 +91,10 @@ def requirements_text(requirements: LabletRequirements) -> str:
     return ", ".join(parts)
 
 
-def show_lablet(printer: Printer, lablet: Lablet, worker: str) -> None:
-    """Print the details of one lablet; `worker` is the name of its worker."""
+def show_lablet(printer: Printer, lablet: Lablet, access: LabletAccess | None) -> None:
+    """Print the details of one lablet, and how to reach it."""
     now = clock.now()
+    worker = (access.worker_name if access is not None else None) or lablet.worker_id or ""
     details = [
         ("status", f"{lablet_status_text(lablet)} for {format_duration(now - lablet.status_since)}"),
         ("notes", lablet_notes(lablet)),
@@ -112,12 +114,43 @@ def show_lablet(printer: Printer, lablet: Lablet, worker: str) -> None:
     ]
     printer.line(lablet.name, style="bold")
     printer.details([(name, text) for name, text in details if text])
-    if lablet.endpoints:
+    if access is not None:
         printer.line()
-        printer.details([(each.node, ", ".join(each.addresses) or "no address yet") for each in lablet.endpoints])
+        _show_access(printer, access)
     if lablet.placement is not None and lablet.worker_id is None and lablet.placement.rejections:
         printer.line()
         show_rejections(printer, lablet.placement.rejections, lablet.placement.rejected)
+
+
+def _show_access(printer: Printer, access: LabletAccess) -> None:
+    """Print host, CML page, and each way to a node. Commands stand alone on their lines, to be copied."""
+    if access.host is None:
+        printer.line(access.message)
+        return
+    host = f"{access.host} (private address, reachable from its VPC)" if access.private else access.host
+    printer.line(f"Access: {access.message}")
+    printer.details([("host", host), ("lab in CML", access.lab_url or "the lab has no id yet")])
+    for node in access.nodes:
+        printer.line()
+        printer.line(f"  {node.node}", style="bold")
+        details = [(_port_text(port), port.command or port.address or "") for port in node.ports]
+        if not node.ports:
+            details.append(("connect", "in CML only: no port is forwarded to it"))
+        if node.addresses:
+            details.append(("in the lab", ", ".join(node.addresses)))
+        printer.details(details, indent=4)
+    if access.other_ports:
+        printer.line()
+        unused = ", ".join(f"{name} {access.host}:{port}" for name, port in access.other_ports.items())
+        printer.line(f"Reserved, used by no tag of a node: {unused}")
+
+
+def _port_text(port: ForwardedPort) -> str:
+    if port.kind == "console":
+        return f"console, line {port.inside}" if port.inside else "console"
+    if port.kind == "vnc":
+        return "screen (VNC)"
+    return f"{port.kind.upper()} {port.inside}"
 
 
 def _placement_text(lablet: Lablet) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from lcm.model.audit import LabletHistoryEntry
+    from lcm.model.lablet.access import LabletAccess
     from lcm.model.lablet.placement import LabletPreview
     from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest
     from lcm.model.lablet.status import LabletStatus
@@ -100,6 +101,14 @@ class Lablets(Resource):
 
         path = api_path("lablets", lablet_id, "history")
         return self._pages("lablets.history", path, Page[LabletHistoryEntry], {}, page_size)
+
+    async def access(self, lablet_id: str) -> LabletAccess:
+        """How to reach it: host, ports and commands."""
+        from lcm.model.lablet.access import LabletAccess
+
+        return await self._send(
+            ApiRequest("lablets.access", "GET", api_path("lablets", lablet_id, "access")), LabletAccess
+        )
 
     async def preview(self, body: CreateLabletRequest) -> LabletPreview:
         """Where it would be placed, without creating it."""

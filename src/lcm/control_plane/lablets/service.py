@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets import lifecycle
+from lcm.control_plane.lablets.access import LabletAccessReader
 from lcm.control_plane.lablets.definitions import resolve_definition
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import LABLET_HISTORY, LABLETS
 from lcm.core import clock
+from lcm.model.lablet.record import Lablet
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import DocumentPage, JournalEntry, Sort, StoredDocument, Where
-    from lcm.model.lablet.record import CreateLabletRequest, Lablet
+    from lcm.model.lablet.access import LabletAccess
+    from lcm.model.lablet.record import CreateLabletRequest
 
 
 class LabletService:
@@ -28,6 +31,7 @@ class LabletService:
 
     def __init__(self, context: ControlPlaneContext) -> None:
         self._context = context
+        self._access = LabletAccessReader(context.store)
 
     async def page(self, where: Where, sort: Sort, after: str | None, limit: int) -> DocumentPage:
         """A page of lablets, undecoded."""
@@ -39,6 +43,10 @@ class LabletService:
         if stored is None:
             raise ProblemError(ProblemCode.NOT_FOUND, f"there is no lablet {lablet_id}")
         return stored
+
+    async def access(self, lablet_id: str) -> LabletAccess:
+        """How to reach a lablet now."""
+        return await self._access.read(Lablet.model_validate_json((await self.get(lablet_id)).body))
 
     async def history(self, lablet_id: str, after: str | None, limit: int) -> Sequence[JournalEntry]:
         """A lablet's status transitions, oldest first. They are kept longer than the record of an ended lablet."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -15,11 +14,12 @@ from lcm.controllers.lablet.decide.running import check_interval
 from lcm.controllers.lablet.observation import LAB_STARTED, LabObservation, Observation, ResolvedTopology, Visibility
 from lcm.core import clock
 from lcm.core.text import single_line
+from lcm.model.lablet.ports import substitute_ports
 from lcm.model.lablet.record import NodeEndpoint
 from lcm.model.lablet.status import LabletStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from datetime import datetime
 
     from lcm.cml.types import LabState, NodeAddress, NodeState
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 MAX_CACHED_TOPOLOGIES: Final = 16
-_PORT_PLACEHOLDER = re.compile(r"\$\{([A-Z][A-Z0-9_]{0,63})\}")
 
 
 class DefinitionSource(Protocol):
@@ -39,16 +38,6 @@ class DefinitionSource(Protocol):
 
     async def definition(self, definition_id: str) -> LabletDefinition:
         """One version of a definition; `NotFoundError` if it does not exist."""
-
-
-def substitute_ports(topology: str, ports: Mapping[str, int]) -> str:
-    """Replace `${NAME}` by the number of the port. Any other `${…}` belongs to the topology and stays."""
-
-    def number(placeholder: re.Match[str]) -> str:
-        port = ports.get(placeholder.group(1))
-        return placeholder.group(0) if port is None else str(port)
-
-    return _PORT_PLACEHOLDER.sub(number, topology)
 
 
 class TopologyCache:

@@ -1,14 +1,16 @@
-"""The port range of a worker from which lablets get their ports, lowest first."""
+"""The ports of a worker: the range from which lablets get theirs, lowest first, and placeholders for them in texts."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 _MAX_PORT = 65_535
+_PORT_PLACEHOLDER = re.compile(r"\$\{([A-Z][A-Z0-9_]{0,63})\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +58,13 @@ def parse_port_range(text: str) -> PortRange:
     if not (dash and first.strip().isdecimal() and last.strip().isdecimal()):
         raise ValueError("must be two ports separated by a dash, such as 20000-29999")
     return PortRange(int(first), int(last))
+
+
+def substitute_ports(text: str, ports: Mapping[str, int]) -> str:
+    """Replace `${NAME}` by the number of the port. Any other `${…}` belongs to the text and stays."""
+
+    def number(placeholder: re.Match[str]) -> str:
+        port = ports.get(placeholder.group(1))
+        return placeholder.group(0) if port is None else str(port)
+
+    return _PORT_PLACEHOLDER.sub(number, text)

@@ -20,10 +20,11 @@ from lcm.cli.output.lablet_views import (
 from lcm.cli.output.printer import Printer
 from lcm.cli.runtime.options import OutputFormat
 from lcm.cli.runtime.waiting import lablet_wait_failure
+from lcm.model.lablet.access import describe_access
 from lcm.model.lablet.placement import LabletPreview, PlacementCandidate, PreviewOutcome
 from lcm.model.lablet.record import LabletRequirements, NodeEndpoint, Placement, Rejection
 from lcm.model.lablet.status import LabletStatus
-from tests.support.records.lablet_records import a_lablet
+from tests.support.records.lablet_records import a_lablet, a_ready_worker
 from tests.support.records.workers import NOW
 
 REJECTIONS = tuple(
@@ -71,7 +72,7 @@ def test_requirements_on_one_line() -> None:
 
 def test_a_waiting_lablet_lists_rejected_workers(capsys: pytest.CaptureFixture[str]) -> None:
     placement = Placement(at=NOW, reason="none fits", rejections=REJECTIONS, rejected=30)
-    show_lablet(Printer(OutputFormat.TABLE), a_lablet(placement=placement), "")
+    show_lablet(Printer(OutputFormat.TABLE), a_lablet(placement=placement), None)
     output = capsys.readouterr().out
     assert "none fits" in output
     assert "lab-19" in output
@@ -83,17 +84,51 @@ def test_a_running_lablet_shows_its_addresses(capsys: pytest.CaptureFixture[str]
     running = a_lablet(
         status="RUNNING",
         worker_id="w-1",
-        ports={"CON": 20000},
+        lab_id="lab-1",
+        ports={"CON": 20000, "WEB": 20001},
         endpoints=(NodeEndpoint(node="R1", addresses=("10.0.0.1",)), NodeEndpoint(node="R2")),
         placement=Placement(at=NOW, worker_id="w-1", score=0.5, reason="the best", rejections=REJECTIONS, rejected=25),
     )
-    show_lablet(Printer(OutputFormat.TABLE), running, "alpha")
+    worker = a_ready_worker(name="alpha", public_ip="192.0.2.7")
+    tags = [("R1", ("serial:${CON}", "pat:2022:22", "pat:udp:2161:161")), ("R3", ("vnc:2005", "serial:2006:1"))]
+    show_lablet(Printer(OutputFormat.TABLE), running, describe_access(running, worker, tags))
     output = capsys.readouterr().out
     assert "alpha (w-1)" in output
     assert "the best" in output
-    assert "10.0.0.1" in output
-    assert "no address yet" in output
     assert "lab-0" not in output
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    assert lines[lines.index("Access: The lab is running.") :] == [
+        "Access: The lab is running.",
+        "host 192.0.2.7",
+        "lab in CML https://192.0.2.7/lab/lab-1",
+        "",
+        "R1",
+        "console telnet 192.0.2.7 20000",
+        "TCP 22 ssh -p 2022 192.0.2.7",
+        "UDP 161 192.0.2.7:2161",
+        "in the lab 10.0.0.1",
+        "",
+        "R2",
+        "connect in CML only: no port is forwarded to it",
+        "",
+        "R3",
+        "screen (VNC) vncviewer 192.0.2.7::2005",
+        "console, line 1 telnet 192.0.2.7 2006",
+        "",
+        "Reserved, used by no tag of a node: WEB 192.0.2.7:20001",
+    ]
+
+
+def test_a_lablet_without_an_address_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = a_lablet(status="EXPIRED", worker_id="w-1")
+    show_lablet(Printer(OutputFormat.TABLE), ended, describe_access(ended, None, ()))
+    assert "Its addresses and ports are released." in capsys.readouterr().out
+    hidden = a_lablet(status="RUNNING", worker_id="w-1")
+    worker = a_ready_worker(private_ip="10.0.0.9")
+    show_lablet(Printer(OutputFormat.TABLE), hidden, describe_access(hidden, worker, ()))
+    output = capsys.readouterr().out
+    assert "10.0.0.9 (private address" in output
+    assert "the lab has no id yet" in output
 
 
 def test_a_preview_begins_with_the_result(capsys: pytest.CaptureFixture[str]) -> None:

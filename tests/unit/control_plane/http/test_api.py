@@ -60,6 +60,7 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/lablets/{lablet_id}"): VIEWER,
     ("DELETE", "/api/lablets/{lablet_id}"): OPERATOR,
     ("POST", "/api/lablets/{lablet_id}/terminate"): OPERATOR,
+    ("GET", "/api/lablets/{lablet_id}/access"): VIEWER,
     ("GET", "/api/lablets/{lablet_id}/history"): VIEWER,
     ("GET", "/api/lablet-definitions"): VIEWER,
     ("POST", "/api/lablet-definitions"): OPERATOR,

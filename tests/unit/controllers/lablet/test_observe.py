@@ -6,13 +6,7 @@ from datetime import timedelta
 
 from lcm.client.errors import NotFoundError
 from lcm.cml.types import LabState, NodeAddress, NodeState
-from lcm.controllers.lablet.observe import (
-    MAX_CACHED_TOPOLOGIES,
-    TopologyCache,
-    node_endpoints,
-    oldest_first,
-    substitute_ports,
-)
+from lcm.controllers.lablet.observe import MAX_CACHED_TOPOLOGIES, TopologyCache, node_endpoints, oldest_first
 from lcm.model.lablet.record import LabletDefinition, NodeEndpoint
 from tests.support.records.workers import NOW
 from tests.unit.controllers.lablet.builders import a_lablet
@@ -38,13 +32,6 @@ class FakeDefinitions:
             created_at=NOW,
             created_by="anna",
         )
-
-
-def test_port_placeholders_are_substituted() -> None:
-    topology = "tags: [serial:${CONSOLE}, vnc:${VNC_1}]\nshell: ${HOME} ${console} $CONSOLE ${CONSOLE}"
-    assert substitute_ports(topology, {"CONSOLE": 20001, "VNC_1": 20002}) == (
-        "tags: [serial:20001, vnc:20002]\nshell: ${HOME} ${console} $CONSOLE 20001"
-    )
 
 
 async def test_the_latest_topologies_are_cached() -> None:

@@ -33,6 +33,7 @@ from lcm.control_plane.lablets import preview
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import FieldValue, Where
 from lcm.model.base import SingleLineText
+from lcm.model.lablet.access import LabletAccess
 from lcm.model.lablet.placement import LabletPreview
 from lcm.model.lablet.record import CreateLabletRequest, Lablet
 from lcm.model.problems import ProblemCode
@@ -131,6 +132,12 @@ async def terminate_lablet(
     reason = None if body is None else body.reason
     record = await get_services(request).lablets.terminate(caller, lablet_id, reason=reason, if_match=if_match, key=key)
     return versioned_response(record, 202)
+
+
+@router.get("/{lablet_id}/access", responses=error_responses(404))
+async def lablet_access(request: Request, caller: Viewer, lablet_id: LabletIdPath) -> LabletAccess:
+    """Get how to reach the lablet: host, forwarded ports of each node with commands, and CML's page of the lab."""
+    return await get_services(request).lablets.access(lablet_id)
 
 
 @router.get("/{lablet_id}/history", response_model=LabletHistoryPage, responses=error_responses(404))

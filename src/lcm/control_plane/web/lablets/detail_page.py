@@ -1,4 +1,4 @@
-"""The page of one lablet: status details, placement, node addresses, and the timeline."""
+"""The page of one lablet: status details, how to reach it, placement, and the timeline."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ async def _detail_values(services: Services, user: WebUser, lablet_id: str) -> d
     return {
         "lablet": lablet,
         "worker": await _assigned_worker(services, lablet),
+        "access": await services.lablets.access(lablet_id),
         "names": await worker_names(
             services.context.store, [*left_behind, *([scale_up_worker] if scale_up_worker else [])]
         ),

@@ -184,6 +184,36 @@ async def test_a_page_shows_the_placement_and_the_rejected_workers(world: Lablet
     assert f'data-version="{(await world.now(lablet))["version"]}"' in part
 
 
+async def test_a_page_says_how_to_reach_each_node(world: LabletWorld) -> None:
+    topology = "nodes: [{id: n0, label: R1, tags: ['serial:${CON}', 'pat:${WEB}:80']}, {id: n1, label: R2}]"
+    await world.define("reach", topology=topology, requirements={"license": False, "ports": ["CON", "WEB"]})
+    lablet = await world.make("first", "reach")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    address = f"/lablets/{lablet['id']}"
+    assert "The address is known once the lablet is placed on a worker." in await visitor.page(address)
+    lablet = await world.report(await world.place(lablet, await world.worker()), "INSTANTIATING", lab_id="lab-1")
+    assert "Ports answer once its nodes have booted." in await visitor.page(address)
+    lablet = await world.report(lablet, "RUNNING", endpoints=[{"node": "R2", "addresses": ["10.0.0.5"]}])
+    page = await visitor.page(address)
+    ports = (await world.now(lablet))["ports"]
+    access = page.partition('id="access"')[2].partition("</section>")[0]
+    for text in (
+        f'data-copy="telnet 192.0.2.7 {ports["CON"]}"',
+        f'href="http://192.0.2.7:{ports["WEB"]}"',
+        'href="https://192.0.2.7/lab/lab-1"',
+        "in CML only: no port is forwarded to it",
+        "10.0.0.5",
+    ):
+        assert text in access, text
+    assert page.index('id="access"') < page.index('id="placement"')
+    assert '<details class="folded" id="placement">' in page
+    response = await world.plane.ask("GET", f"/api{address}/access", role=Role.VIEWER)
+    assert response.json()["nodes"][0]["ports"][0]["command"] == f"telnet 192.0.2.7 {ports['CON']}"
+    await world.report(lablet, "STOPPING", ending="TERMINATED")
+    assert "Its addresses and ports are released." in await visitor.page(address)
+    assert (await world.plane.ask("GET", "/api/lablets/l-none/access", role=Role.VIEWER)).status_code == 404
+
+
 async def test_a_waiting_lablet_says_why(world: LabletWorld) -> None:
     coming = await world.plane.create("coming")
     lablet = await world.make("first")
