@@ -19,6 +19,8 @@ log = structlog.get_logger(__name__)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 GRACE_SECONDS = 8.0
+CANCEL_AGAIN_SECONDS = 5.0
+"""When a task that was cancelled and goes on is cancelled again: long enough to clean up, within the grace period."""
 
 
 class HostedService(ABC):
@@ -68,11 +70,14 @@ class HostedService(ABC):
 
 
 async def cancel_and_wait(tasks: Sequence[asyncio.Task[R]]) -> None:
-    """Cancel the tasks and wait until all have ended, whatever their result."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
+    """Cancel the tasks and wait until all have ended, whatever their result.
+
+    A task that goes on is cancelled again: libraries swallow a cancellation that arrives together with a response.
+    """
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=CANCEL_AGAIN_SECONDS)
     for task in tasks:
         if not task.cancelled():
             task.exception()  # retrieved, so that asyncio does not report it

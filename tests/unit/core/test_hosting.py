@@ -6,13 +6,14 @@ import asyncio
 import itertools
 import os
 import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
 
 from lcm.core.backoff import Backoff
-from lcm.core.hosting import STOP_SIGNALS, Host, HostedService, keep_running
+from lcm.core.hosting import STOP_SIGNALS, Host, HostedService, cancel_and_wait, keep_running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,3 +148,35 @@ async def test_a_loop_that_ran_well_for_long_starts_again_soon() -> None:
 
     await keep_running("loop", run, Backoff(jitter=0))
     assert [later - earlier for earlier, later in itertools.pairwise(starts)] == pytest.approx([101] * 3)
+
+
+async def test_a_task_whose_cancellation_was_swallowed_is_cancelled_again() -> None:
+    async def deaf_once() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        await asyncio.sleep(3600)
+
+    deaf, usual = asyncio.create_task(deaf_once()), asyncio.create_task(asyncio.sleep(3600))
+    ended = asyncio.create_task(asyncio.sleep(0))
+    await asyncio.sleep(1)
+    async with asyncio.timeout(60):
+        await cancel_and_wait([deaf, usual, ended])
+    assert deaf.cancelled()
+    assert usual.cancelled()
+    assert not ended.cancelled()
+
+
+async def test_a_cancelled_task_may_clean_up() -> None:
+    cleaned = []
+
+    async def careful() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(4)
+            cleaned.append(True)
+
+    task = asyncio.create_task(careful())
+    await asyncio.sleep(1)
+    await cancel_and_wait([task])
+    assert cleaned

@@ -60,6 +60,7 @@ class JournalFeed(HostedService):
         self._failures = 0
         self._error: str | None = None
         self._following = False
+        self._stopping = False
         self.position: str | None = None
         """The cursor of the last delivered entry; None if the journal was empty or is not followed yet."""
 
@@ -86,6 +87,9 @@ class JournalFeed(HostedService):
         self._spawn(keep_running(self.name, self._run, _RETRY_BACKOFF), "follow")
 
     async def stop(self) -> None:
+        # A flag besides the cancellation: MongoDB's driver swallows one that arrives together with a response.
+        self._stopping = True
+        self.wake()
         await cancel_and_wait(list(self._background))
 
     def readiness(self) -> list[str]:
@@ -93,7 +97,7 @@ class JournalFeed(HostedService):
         return [f"store: the journal cannot be read: {self._error}"] if self._error else []
 
     async def _run(self) -> None:
-        while True:
+        while not self._stopping:
             try:
                 delay = await self._deliver_batch()
             except StoreError as error:
@@ -109,6 +113,8 @@ class JournalFeed(HostedService):
             await self._seek_end()
         # Cleared before reading: a commit during the read wakes us once more.
         self._woken.clear()
+        if self._stopping:
+            return 0.0
         batch = await self._store.read_journal(after=self.position, limit=self._batch)
         self._record_success()
         if batch and await self._has_gap_before(batch[0]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,6 +33,15 @@ class FaultyStore(MemoryStore):
         self.reads += 1
         if self.error is not None:
             raise self.error
+        return await super().read_journal(**query)  # type: ignore[arg-type]
+
+
+class DeafStore(MemoryStore):
+    """Responds when it is cancelled, as the driver of MongoDB does when both come together."""
+
+    async def read_journal(self, **query: object) -> Sequence[JournalEntry]:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.1)
         return await super().read_journal(**query)  # type: ignore[arg-type]
 
 
@@ -248,3 +258,12 @@ async def test_an_ended_subscription_gets_no_more_entries(store: FaultyStore, fe
     await add(store, "a")
     await asyncio.sleep(2)
     assert listener.subjects == []
+
+
+@pytest.mark.parametrize("moment", [0.05, 0.15, 1.25])
+async def test_it_stops_even_if_a_cancellation_is_lost(moment: float) -> None:
+    feed = JournalFeed(DeafStore())
+    await feed.start()
+    await asyncio.sleep(moment)  # during a read
+    async with asyncio.timeout(0.5):
+        await feed.stop()
