@@ -16,8 +16,9 @@ from lcm.client.base import Leader
 from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique_keys
 from lcm.control_plane.store.port import Put
 from lcm.control_plane.store.sqlite.store import SqliteStore
-from lcm.controllers.scheduler.planner import SchedulerConfig, make_plan
+from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, Lablet, LabletRequirements
+from lcm.model.lablet.scheduling.planner import make_plan
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.record import Worker

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 from lcm.cloud.simulated.faults import LackCapacity
 from lcm.cml.types import CMLActivityEvent
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
+from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.controllers.scheduler.controller import SchedulerHostedService
-from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.controllers.worker.deps import Policy
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core import clock

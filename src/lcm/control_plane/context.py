@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.settings import read_fleet_settings
 from lcm.model.fleet.settings import FleetSettings
-from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
+from lcm.model.lablet.scheduling.planner import PlanningConfig
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import UnitOfWork
     from lcm.control_plane.secrets.encryption import SecretBox
     from lcm.control_plane.store.port import Store
+    from lcm.model.lablet.ports import PortRange
 
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneContext:
     """Store, unit of work and startup configuration.
 
-    `regions` are those that workers may be in; the first is the default. `ports` are the ports of a worker that lablets
-    may be given. `scale_up_license` is the license token of workers that scale-up launches.
+    `regions` are those that workers may be in; the first is the default. `planning` is how the scheduler plans, with
+    the ports of a worker that lablets may be given. `scale_up_license` is the license token of workers that scale-up
+    launches.
     """
 
     store: Store
@@ -32,8 +34,13 @@ class ControlPlaneContext:
     secret_box: SecretBox
     regions: tuple[str, ...]
     base_settings: FleetSettings = field(default_factory=FleetSettings)
-    ports: PortRange = DEFAULT_PORTS
+    planning: PlanningConfig = field(default_factory=PlanningConfig)
     scale_up_license: SecretStr | None = None
+
+    @property
+    def ports(self) -> PortRange:
+        """The ports of a worker that lablets may be given."""
+        return self.planning.ports
 
     async def settings(self) -> FleetSettings:
         """The fleet settings in effect now."""

@@ -21,7 +21,7 @@ from lcm.settings.groups.control_plane import (
     AuthSettings,
     FleetDefaultSettings,
     FleetSourceSettings,
-    LabletPortSettings,
+    LabletPlanningSettings,
     StoreSettings,
 )
 from lcm.settings.groups.controllers import (
@@ -50,7 +50,7 @@ __all__ = [
     "HttpSettings",
     "InstanceIdSettings",
     "LabletControllerSettings",
-    "LabletPortSettings",
+    "LabletPlanningSettings",
     "LoadedSettings",
     "LogSettings",
     "ReconcileSettings",

@@ -45,6 +45,7 @@ from lcm.http.server import HttpServer, process_routes
 from lcm.model.audit import Actor, ActorKind
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.lablet.ports import parse_port_range
+from lcm.model.lablet.scheduling.planner import PlanningConfig
 from lcm.settings import (
     AuthSettings,
     ControllerTokenSettings,
@@ -52,7 +53,7 @@ from lcm.settings import (
     FleetDefaultSettings,
     FleetSourceSettings,
     HttpSettings,
-    LabletPortSettings,
+    LabletPlanningSettings,
     LogSettings,
     RegionSettings,
     StoreSettings,
@@ -81,7 +82,7 @@ class ControlPlaneComponentSettings(
     AuthSettings,
     FleetDefaultSettings,
     FleetSourceSettings,
-    LabletPortSettings,
+    LabletPlanningSettings,
     RegionSettings,
     ControllerTokenSettings,
     HttpSettings,
@@ -264,7 +265,7 @@ def make_control_plane(
         make_secret_box(settings),
         region_names(settings),
         fleet_defaults(settings),
-        parse_port_range(settings.lablet_port_range),
+        PlanningConfig(parse_port_range(settings.lablet_port_range), settings.lablet_lead_time),
         settings.scale_up_license_token,
     )
     gate = _make_authenticator(settings, store, client)

@@ -10,12 +10,12 @@ from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metri
 
 from lcm.controllers.common.admin_api import make_admin_app
 from lcm.controllers.common.admin_auth import AdminAuthenticator
+from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.controllers.scheduler.controller import SchedulerHostedService
-from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.core.hosting import Host, HostedService
 from lcm.http.server import HttpServer
 from lcm.model.lablet.ports import parse_port_range
-from lcm.settings import LabletPortSettings, ResourceSchedulerSettings
+from lcm.settings import LabletPlanningSettings, ResourceSchedulerSettings
 from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_coordination
 from lcm.wiring.controllers import (
     BuiltinControllerSettings,
@@ -38,7 +38,7 @@ SERVICE: Final = "resource-scheduler"
 LABLETS_PREFIX: Final = "/instances/"  # the control plane mirrors lablets, not EC2 instances, under this prefix
 
 
-class ResourceSchedulerComponentSettings(ResourceSchedulerSettings, LabletPortSettings, ControlPlaneClientSettings):
+class ResourceSchedulerComponentSettings(ResourceSchedulerSettings, LabletPlanningSettings, ControlPlaneClientSettings):
     """Settings of a resource scheduler, besides those of every controller."""
 
 

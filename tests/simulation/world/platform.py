@@ -31,8 +31,8 @@ from lcm.control_plane.store.memory.store import MemoryStore
 from lcm.controllers.common import status_report
 from lcm.controllers.lablet.controller import LabletReconciler
 from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies, LabletPolicy
+from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.controllers.scheduler.controller import SchedulerHostedService
-from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.controllers.worker.controller import WorkerReconciler
 from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
 from lcm.core import clock, clock_guard

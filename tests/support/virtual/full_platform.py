@@ -23,8 +23,8 @@ from lcm.cml.simulator.state.world import SimulatorSettings, World
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.controllers.lablet.controller import LabletReconciler
 from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies
+from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.controllers.scheduler.controller import SchedulerHostedService
-from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.model.access import Role

@@ -15,8 +15,8 @@ from lcm.client.base import Leader
 from lcm.control_plane.journal.mirror import Mirror
 from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
+from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.controllers.scheduler.controller import SchedulerHostedService
-from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig

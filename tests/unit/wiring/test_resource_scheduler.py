@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from lcm.client.client import Client
-from lcm.controllers.scheduler.planner import SchedulerConfig
+from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.model.access import Role
 from lcm.model.lablet.ports import PortRange

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet.breaker import apply_report, close_breakers
-from lcm.control_plane.records.kinds import FLEET, LABLETS, LEADERSHIPS, WORKERS
+from lcm.control_plane.fleet.state_reads import read_fleet_state, read_leaders
+from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.decisions import read_decisions
 from lcm.control_plane.workers.lifecycle import make_hold
@@ -17,7 +18,6 @@ from lcm.model.fleet.state import (
     FleetPlan,
     FleetState,
     FleetSummary,
-    LeadershipTerm,
     PlannedWorker,
 )
 from lcm.model.lablet.status import LabletStatus
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Leader, Transaction
-    from lcm.control_plane.store.port import FieldValue, Store
+    from lcm.control_plane.store.port import FieldValue
     from lcm.model.worker.requests import BreakerReport, HoldRequest
 
 _SUMMED_FIELDS = (
@@ -87,7 +87,7 @@ class FleetService:
             hold=state.hold if state.hold is not None and state.hold.active(clock.now()) else None,
             held_workers=totals.held,
             breakers=tuple(breaker for _, breaker in sorted(state.breakers.items()) if breaker.open),
-            leaders=tuple(await self._leaders()),
+            leaders=tuple(await read_leaders(store)),
         )
 
     async def state(self) -> FleetState:
@@ -158,16 +158,6 @@ class FleetService:
     async def _lablets_by_status(self) -> dict[LabletStatus, int]:
         rows = await self._context.store.count_by(LABLETS, ["status"])
         return {read_word(LabletStatus, status): count for (status,), count, _ in rows}
-
-    async def _leaders(self) -> list[LeadershipTerm]:
-        page = await self._context.store.find(LEADERSHIPS)
-        return [LeadershipTerm.model_validate_json(item.body) for item in page.items]
-
-
-async def read_fleet_state(store: Store) -> FleetState:
-    """The state of the fleet as a whole."""
-    stored = await store.get(FLEET, FLEET.name)
-    return FleetState() if stored is None else FleetState.model_validate_json(stored.body)
 
 
 def _save_state(tx: Transaction, state: FleetState, action: str, reason: str = "") -> FleetState:

@@ -11,6 +11,7 @@ from lcm.control_plane.lablets.service import save_and_release
 from lcm.control_plane.workers.lifecycle import updated_record
 from lcm.control_plane.workers.scaling import check_not_held
 from lcm.model.lablet.record import PlacementBatchResult, PlacementResult
+from lcm.model.lablet.scheduling.block import WORKER_CONTROLLER
 from lcm.model.lablet.status import IllegalLabletTransitionError
 from lcm.model.problems import ProblemCode
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import Allocation
 
-WORKER_CONTROLLER = "worker-controller"
 """Its startup sweep must be done first: before that it is unknown which workers on record still have an instance."""
 
 

@@ -11,6 +11,8 @@ from lcm.control_plane.records.kinds import WORKERS, find_all
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.lifecycle import drain, resume_fields, updated_record, worker_from_template
 from lcm.model.formatting import count_with_verb
+from lcm.model.lablet.scheduling.capacity import is_resumable
+from lcm.model.lablet.scheduling.scale_up import max_workers_refusal
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.conditions import ConditionType, is_condition_true
 from lcm.model.worker.record import Worker
@@ -104,7 +106,7 @@ async def scale_up(tx: Transaction, plan: ScaleUpPlan, settings: FleetSettings) 
     if existing is not None:
         return existing
     tx.attribute_to_policy(SCALE_UP)
-    resumed = await _find_paused_by_policy(tx, template, region)
+    resumed = await _find_paused_by_policy(tx, template, region, request.worker_id) if request.resume else None
     if resumed is not None:
         fields = {**resume_fields(resumed, by_policy=True), "requested_for": request.requested_for}
         updated = updated_record(resumed, tx.now, bump_generation=True, **fields)
@@ -126,13 +128,18 @@ async def _existing_worker(
     return None
 
 
-async def _find_paused_by_policy(tx: Transaction, template: WorkerTemplate, region: str) -> Worker | None:
+async def _find_paused_by_policy(
+    tx: Transaction, template: WorkerTemplate, region: str, preferred: str | None
+) -> Worker | None:
+    """The preferred worker if it can be resumed; otherwise the first that can."""
+    found: Worker | None = None
     stopped = DesiredStatus.STOPPED.value
     async for worker in _find_workers(tx.store, template, region, (WorkerStatus.STOPPED,), stopped):
-        held = worker.hold is not None and worker.hold.active(tx.earliest_now)
-        if worker.paused_by_policy and not held:
-            return await tx.worker(worker.id)
-    return None
+        if is_resumable(worker, tx.earliest_now):
+            if preferred in (None, worker.id):
+                return await tx.worker(worker.id)
+            found = found or worker
+    return None if found is None else await tx.worker(found.id)
 
 
 async def _find_workers(
@@ -154,11 +161,9 @@ async def _check_max_workers(tx: Transaction, region: str, settings: FleetSettin
     where = Where(any_of={"aws_region": [region]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
     counts = await tx.store.count_by(WORKERS, ["aws_region"], where)
     present = sum(count for _, count, _ in counts)
-    if present >= settings.scaling.max_workers_per_region:
-        detail = (
-            f"{region} has {present} workers and MAX_WORKERS_PER_REGION is {settings.scaling.max_workers_per_region}"
-        )
-        raise ProblemError(ProblemCode.MAX_WORKERS, detail, current={"workers": present})
+    refusal = max_workers_refusal(region, present, settings.scaling.max_workers_per_region)
+    if refusal is not None:
+        raise ProblemError(ProblemCode.MAX_WORKERS, refusal, current={"workers": present})
 
 
 def _new_worker(plan: ScaleUpPlan, now: datetime) -> Worker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.fleet.service import read_fleet_state
+from lcm.control_plane.fleet.state_reads import read_fleet_state
 from lcm.control_plane.fleet.templates import read_template
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import WORKER_HISTORY, WORKERS

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lcm.client.client import Client
-    from lcm.controllers.scheduler.planner import SchedulerConfig
+    from lcm.controllers.scheduler.config import SchedulerConfig
     from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
     from lcm.core.coordination import Coordination, WatchEvent
 
@@ -33,7 +33,7 @@ METRIC_PREFIX = "lcm_resource_scheduler"
 
 @dataclass(slots=True)
 class SchedulerCounters:
-    """Counters since the start of the process; `pending_lablet_count` is from the last cycle."""
+    """Counters since the start of the process; those of pending and skipped records are from the last cycle."""
 
     rounds_count: int = 0
     placed_count: int = 0
@@ -44,6 +44,7 @@ class SchedulerCounters:
     expired_count: int = 0
     explained_count: int = 0
     pending_lablet_count: int = 0
+    skipped_record_count: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """The counters by name."""

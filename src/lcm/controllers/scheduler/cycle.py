@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,12 +14,12 @@ from lcm.controllers.scheduler.placement_status import (
     reservation_batches,
     waiting_write,
 )
-from lcm.controllers.scheduler.planner import SchedulingPlan, WaitingLablet, make_plan, split_pending
 from lcm.controllers.scheduler.scale_up import ScaleUpRequester
 from lcm.controllers.scheduler.worker_cache import WorkerCache
 from lcm.core import clock
 from lcm.core.backoff import Backoff
-from lcm.model.formatting import as_clause
+from lcm.model.lablet.scheduling.block import PlacementBlock, hold_block, verification_block
+from lcm.model.lablet.scheduling.planner import SchedulingPlan, WaitingLablet, make_plan, split_pending
 from lcm.model.lablet.status import LabletStatus
 
 if TYPE_CHECKING:
@@ -28,9 +27,10 @@ if TYPE_CHECKING:
 
     from lcm.client.base import Leader
     from lcm.client.resources.internal import InternalApi
+    from lcm.controllers.scheduler.config import SchedulerConfig
     from lcm.controllers.scheduler.controller import SchedulerCounters
-    from lcm.controllers.scheduler.planner import PlannedPlacement, SchedulerConfig
     from lcm.model.lablet.record import Lablet, LabletStatusUpdate, PlacementResult
+    from lcm.model.lablet.scheduling.planner import PlannedPlacement
 
 
 log = structlog.get_logger(__name__)
@@ -59,27 +59,12 @@ _MAX_CONCURRENT_BATCHES = 2
 _MAX_WRITES_PER_CYCLE = 200
 _MAX_CONCURRENT_WRITES = 8
 _NOT_PENDING_STATUSES = tuple(status for status in LabletStatus if status is not LabletStatus.PENDING_SCHEDULING)
-WORKER_CONTROLLER = "worker-controller"
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementBlock:
-    """Placement is blocked. `is_transient`: expected to end within seconds, so it is not reported at once."""
-
-    reason: str
-    is_transient: bool = False
 
 
 async def find_placement_block(internal: InternalApi) -> PlacementBlock | None:
     """Why placement is blocked; None if it is allowed."""
-    hold = (await internal.fleet()).hold
-    if hold is not None and hold.active(clock.earliest_now()):
-        return PlacementBlock(f"the fleet is on hold by {hold.by}: {as_clause(hold.reason)}")
-    leaders = {leader.controller: leader for leader in await internal.leaders()}
-    verifier = leaders.get(WORKER_CONTROLLER)
-    if verifier is None or not verifier.startup_sweep_done:
-        return PlacementBlock("placement waits until the worker controller has verified all workers", is_transient=True)
-    return None
+    block = hold_block(await internal.fleet(), clock.earliest_now())
+    return block if block is not None else verification_block(await internal.leaders())
 
 
 class SchedulingCycle:
@@ -96,6 +81,7 @@ class SchedulingCycle:
         self._scale_up = ScaleUpRequester(internal, leader, self._workers, counters, config.scale_up_cooldown)
         self._own_versions: dict[str, int] = {}  # the version of each lablet after our own last write
         self._conflicts = 0  # consecutive cycles with a rejected reservation
+        self._skipped: set[tuple[str, str]] = set()  # the records that were skipped in the last plan, and why
         self._blocked_since: float | None = None
         self.blocked_reason: str = ""
 
@@ -137,6 +123,7 @@ class SchedulingCycle:
         workers = await self._workers.workers()
         templates = [template async for template in self._internal.templates()]
         plan = make_plan(pending, workers, templates, now=clock.earliest_now(), config=self._config)
+        self._count_skipped(plan)
         return await self._execute(plan)
 
     # Execution
@@ -159,6 +146,15 @@ class SchedulingCycle:
         ]
         due = min((each for each in dues if each is not None), default=None)
         return None if due is None else max(due, MIN_DELAY_SECONDS)
+
+    def _count_skipped(self, plan: SchedulingPlan) -> None:
+        """Count and log the records that could not be planned; each is logged once, not in every cycle."""
+        self._counters.skipped_record_count = len(plan.skipped)
+        skipped = {(each.id, each.reason) for each in plan.skipped}
+        for each in plan.skipped:
+            if (each.id, each.reason) not in self._skipped:
+                log.error("record skipped", kind=each.kind, id=each.id, name=each.name, reason=each.reason)
+        self._skipped = skipped
 
     async def _reserve(self, placed: Sequence[PlannedPlacement]) -> int:
         """Reserve the planned placements. Returns how many were rejected because something has changed.

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from lcm.controllers.scheduler.planner import PlannedPlacement, UnplaceableLablet, WaitingLablet
     from lcm.model.lablet.record import Rejection
+    from lcm.model.lablet.scheduling.planner import PlannedPlacement, UnplaceableLablet, WaitingLablet
 
 
 _MAX_REASON, _MAX_PLACEMENT_REASON = 500, 1000

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lcm.client.errors import ApiError, OutcomeUnknownError
-from lcm.controllers.scheduler.capacity import is_arriving
-from lcm.controllers.scheduler.planner import NO_CAPACITY, arriving_worker_reason
-from lcm.controllers.scheduler.template_choice import will_be_licensed
 from lcm.core import clock
 from lcm.core.backoff import Backoff
 from lcm.core.text import single_line
+from lcm.model.lablet.scheduling.capacity import is_arriving
+from lcm.model.lablet.scheduling.planner import NO_CAPACITY, arriving_worker_reason
+from lcm.model.lablet.scheduling.scale_up import lacks_license
 from lcm.model.worker.requests import ScaleUpRequest
-from lcm.model.worker.status import WorkerOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from lcm.client.base import Leader
     from lcm.client.resources.internal import InternalApi
     from lcm.controllers.scheduler.controller import SchedulerCounters
-    from lcm.controllers.scheduler.planner import CapacityNeed, WaitingLablet
     from lcm.controllers.scheduler.worker_cache import WorkerCache
+    from lcm.model.lablet.scheduling.planner import CapacityNeed, WaitingLablet
     from lcm.model.worker.record import Worker
 
 log = structlog.get_logger(__name__)
@@ -90,7 +89,7 @@ class ScaleUpRequester:
         workers: list[Worker] = []
         for need in needs:
             # The first one showed that launched workers get no license: more of them would be useless.
-            useless = need.licensed and any(map(_lacks_license, workers))
+            useless = need.licensed and any(map(lacks_license, workers))
             worker = None if useless else await self._request_one(need, time)
             if worker is not None:
                 workers.append(worker)
@@ -105,9 +104,8 @@ class ScaleUpRequester:
         previous = self._rejections.get(kind)
         if previous is not None and time < previous.again_at:
             return None
-        fields = {"template": need.template, "aws_region": need.aws_region, "reason": need.reason, "for": need.key}
         try:
-            worker = await self._internal.scale_up(self._leader(), ScaleUpRequest.model_validate(fields))
+            worker = await self._internal.scale_up(self._leader(), _scale_up_request(need))
         except OutcomeUnknownError as error:
             log.warning("the outcome of a scale-up request is unknown; checking again", need=need.key, error=str(error))
             self._workers.invalidate()
@@ -149,5 +147,16 @@ class ScaleUpRequester:
         return min(waits, default=None)
 
 
-def _lacks_license(worker: Worker) -> bool:
-    return worker.origin is WorkerOrigin.SCALE_UP and not will_be_licensed(worker)
+def _scale_up_request(need: CapacityNeed) -> ScaleUpRequest:
+    """The request exactly as it was planned: it resumes the planned worker, or launches one."""
+    fields: dict[str, object] = {
+        "template": need.template,
+        "aws_region": need.aws_region,
+        "reason": need.reason,
+        "for": need.key,
+    }
+    if need.resumes is not None:
+        fields["worker_id"] = need.resumes
+    elif need.avoids_paused:
+        fields["resume"] = False
+    return ScaleUpRequest.model_validate(fields)

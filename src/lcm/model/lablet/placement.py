@@ -321,3 +321,5 @@ class LabletPreview(LenientModel):
     )
     aws_region: str | None = None
     cost_per_hour_usd: float = Field(default=0, description="Additional cost compared to now.")
+    blocked: str = Field(default="", description="Why nothing is placed at present; empty if placement goes on.")
+    skipped: int = Field(default=0, description="Number of records that could not be planned with it.")

@@ -249,6 +249,12 @@ class ScaleUpRequest(StrictModel):
     aws_region: RegionName | None = None
     reason: Reason
     requested_for: Annotated[SingleLineText, Field(max_length=128)] | None = Field(default=None, alias="for")
+    worker_id: Annotated[SingleLineText, Field(max_length=64)] | None = Field(
+        default=None, description="The worker to resume, if a policy stopped it and it is still stopped."
+    )
+    resume: StrictBool = Field(
+        default=True, description="Whether a worker that a policy stopped may be resumed instead of launching one."
+    )
 
 
 class BreakerReport(StrictModel):

@@ -7,9 +7,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Strict, 
 
 from lcm.model.fleet.settings import DiscoverySettings, IdleSettings, ScalingSettings
 from lcm.model.lablet.ports import DEFAULT_PORTS
+from lcm.model.lablet.scheduling.planner import DEFAULT_LEAD_TIME
 from lcm.settings.base import Settings, SettingsConflict
 from lcm.settings.describe import Allowed, SettingAlias
-from lcm.settings.types import NonBlankText, ReadableFile
+from lcm.settings.types import NonBlankText, ReadableFile, SecondsOrZero
 
 StoreUrl = Annotated[
     str,
@@ -145,10 +146,14 @@ class FleetSourceSettings(Settings):
     )
 
 
-class LabletPortSettings(Settings):
-    """Ports of lablets."""
+class LabletPlanningSettings(Settings):
+    """How lablets are planned, by the scheduler and in the plans that the control plane shows."""
 
     lablet_port_range: PortRange = Field(
         default=f"{DEFAULT_PORTS.first}-{DEFAULT_PORTS.last}",
         description="The port range on a worker for its lablets; the lowest free ports are used first.",
+    )
+    lablet_lead_time: SecondsOrZero = Field(
+        default=DEFAULT_LEAD_TIME,
+        description="Seconds before the start of a lablet at which its placement begins.",
     )

@@ -81,11 +81,8 @@ class WorkerControllerSettings(Settings):
 
 
 class ResourceSchedulerSettings(Settings):
-    """Lead time of placement and cooldown of scale-up."""
+    """The cooldown of scale-up."""
 
-    lablet_lead_time: SecondsOrZero = Field(
-        default=900.0, description="Seconds before the start of a lablet at which its placement begins."
-    )
     scale_up_cooldown_seconds: SecondsOrZero = Field(
         default=30.0, description="The minimum seconds between two scale-ups."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +12,9 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.settings import patch_fleet_settings
 from lcm.control_plane.fleet.templates import seed_templates
 from lcm.control_plane.lablets.preview import preview_lablet
-from lcm.control_plane.records.kinds import ALL_KINDS
+from lcm.control_plane.records.kinds import ALL_KINDS, WORKERS, worker_fields
+from lcm.control_plane.store.port import Put
+from lcm.core import clock
 from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.fleet.state import FleetState
 from lcm.model.lablet.placement import PreviewOutcome
@@ -119,3 +123,51 @@ async def test_an_invalid_request_has_no_preview() -> None:
         await preview(ends_at=NOW)
     with pytest.raises(ProblemError, match="aws_region"):
         await preview(aws_region="mars-1")
+
+
+async def test_lablets_that_wait_already_take_their_share_first() -> None:
+    desk = await LabletDesk().open(worker(1))
+    await desk.unit_of_work.run(ANNA.actor, lambda tx: seed_templates(tx, None))
+    await desk.define(cpu_cores=2)
+    request = CreateLabletRequest(definition="ospf")
+    assert (await preview_lablet(desk.plane, request)).outcome is PreviewOutcome.PLACE
+    await desk.people.create(ANNA, request)
+    await asyncio.sleep(1)  # of two that came at the same moment, the id decides
+    result = await preview_lablet(desk.plane, request)
+    assert (result.outcome, result.candidates) == (PreviewOutcome.LAUNCH, ())
+    assert [each.reason for each in result.rejections] == ["needs 2 CPU cores, 0 are left"]
+
+
+async def test_no_worker_is_promised_whose_template_has_just_failed() -> None:
+    failed = worker(
+        1, status="FAILED", status_since=clock.now(), conditions=(), origin="scale-up", template_name="micro"
+    )
+    result = await preview(failed)
+    assert (result.outcome, result.template) == (PreviewOutcome.WAIT, None)
+    assert "worker lab-1 of template micro was launched and failed" in result.reason
+
+
+async def test_a_later_start_waits_for_its_time() -> None:
+    result = await preview(worker(1), starts_at=clock.now() + timedelta(hours=2))
+    assert result.outcome is PreviewOutcome.WAIT
+    assert "it starts later; the search for a worker begins at" in result.reason
+
+
+async def test_placement_that_waits_for_the_worker_controller_is_mentioned() -> None:
+    desk = await LabletDesk().open(worker(1), swept=False)
+    await desk.define()
+    result = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
+    assert result.outcome is PreviewOutcome.PLACE
+    assert result.blocked == "placement waits until the worker controller has verified all workers"
+
+
+async def test_a_record_that_cannot_be_read_is_skipped_and_counted() -> None:
+    desk = await LabletDesk().open(worker(1), worker(2))
+    await desk.define()
+    stored = await desk.store.get(WORKERS, "w-1")
+    assert stored is not None
+    broken = stored.body.replace(b'"max_nodes":', b'"max_knots":')
+    assert broken != stored.body
+    await desk.store.commit([Put(WORKERS, "w-1", broken, stored.revision, worker_fields(worker(1)))])
+    result = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
+    assert (result.outcome, result.worker_id, result.skipped) == (PreviewOutcome.PLACE, "w-2", 1)

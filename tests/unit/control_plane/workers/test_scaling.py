@@ -138,8 +138,8 @@ async def test_only_a_running_worker_is_scaled_down(desk: Desk) -> None:
 # Scale-up
 
 
-async def grow(desk: Desk, settings: FleetSettings | None = None, *, need: str | None = None) -> Worker:
-    request = ScaleUpRequest.model_validate({"template": "small", "reason": "a lablet waits", "for": need})
+async def grow(desk: Desk, settings: FleetSettings | None = None, *, need: str | None = None, **more: Any) -> Worker:
+    request = ScaleUpRequest.model_validate({"template": "small", "reason": "a lablet waits", "for": need, **more})
     worker_id = clock.new_id("w")
 
     async def attempt(tx: Transaction) -> Worker:
@@ -187,3 +187,15 @@ async def test_the_maximum_counts_everything_that_is_not_terminated(desk: Desk) 
     with pytest.raises(ProblemError) as caught:
         await grow(desk, settings)
     assert (caught.value.code, caught.value.current) == (ProblemCode.MAX_WORKERS, {"workers": 3})
+
+
+async def test_the_planned_worker_is_resumed_or_none(desk: Desk) -> None:
+    stopped = {"status": "STOPPED", "desired_status": "STOPPED", "paused_by_policy": True}
+    for name in ("a", "b", "c"):
+        await desk.add(a_worker(id=f"w-{name}", name=name, **stopped))
+    assert (await grow(desk, need="lablet-1", worker_id="w-b")).id == "w-b"
+    again = await grow(desk, need="lablet-2", worker_id="w-b")  # it is not stopped any more
+    assert again.id == "w-a"
+    launched = await grow(desk, need="lablet-3", resume=False)
+    assert launched.id not in {"w-a", "w-b", "w-c"}
+    assert (await desk.entries(AUDIT))[-1]["details"] == {"resumed": False}

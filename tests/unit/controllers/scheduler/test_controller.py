@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.client.base import Leader
-from lcm.controllers.scheduler.planner import SchedulerConfig
+from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.core import clock
 from lcm.core.controller.config import ReconciliationConfig
 from lcm.core.controller.leader_election import StaleTermError

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcm.controllers.scheduler.placement_status import reservation_batches
-from lcm.controllers.scheduler.planner import PlannedPlacement
 from lcm.model.lablet.record import MAX_PLACEMENTS
+from lcm.model.lablet.scheduling.planner import PlannedPlacement
 from tests.support.records.placement import a_lablet
 
 SIZE = 10

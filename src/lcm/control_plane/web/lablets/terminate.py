@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from lcm.control_plane.fleet.service import read_fleet_state
+from lcm.control_plane.fleet.state_reads import read_fleet_state
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import OperatorUser

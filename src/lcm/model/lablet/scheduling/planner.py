@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from lcm.controllers.scheduler.capacity import CandidateIndex, FreeCapacity, LabletShape, shape_of
-from lcm.controllers.scheduler.template_choice import TemplateChoice, TemplateSelector
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
+from lcm.model.lablet.scheduling.capacity import CandidateIndex, FreeCapacity, LabletShape, shape_of
+from lcm.model.lablet.scheduling.template_choice import TemplateChoice, TemplateSelector
 from lcm.model.worker.template import Allocation
-from lcm.settings import ResourceSchedulerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,22 +27,20 @@ MAX_REJECTIONS_WHEN_PLACED = 10
 MAX_REJECTIONS_WHEN_WAITING = 50
 """How many rejections are recorded with a lablet; their total number is always recorded."""
 
+_MAX_SKIP_REASON = 300
 NO_CAPACITY = "no worker has enough capacity"
 
 
-_DEFAULTS = ResourceSchedulerSettings()  # defaults are declared once, with the settings
+DEFAULT_LEAD_TIME = 900.0
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """Configuration of the scheduler, fixed at startup."""
+class PlanningConfig:
+    """How to plan, fixed at startup."""
 
     ports: PortRange = DEFAULT_PORTS
-    lead_time: float = _DEFAULTS.lablet_lead_time
+    lead_time: float = DEFAULT_LEAD_TIME
     """A worker is searched for this many seconds before the lablet starts."""
-
-    scale_up_cooldown: float = _DEFAULTS.scale_up_cooldown_seconds
-    """Seconds between two scale-up requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +83,28 @@ class CapacityNeed:
     template: str
     aws_region: str | None
     reason: str
+    resumes: str | None = None
+    """The worker that is to be resumed for it; otherwise one is to be launched."""
+
+    avoids_paused: bool = False
+    """Whether workers of the template are paused there, none of which would do."""
+
     lablets: list[WaitingLablet] = field(default_factory=list)
 
     @property
     def licensed(self) -> bool:
         """Whether the lablet that caused it requires a licensed worker."""
         return bool(self.lablets) and self.lablets[0].lablet.requirements.license
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRecord:
+    """A worker or lablet that could not be planned. It stops no other."""
+
+    kind: Literal["worker", "lablet"]
+    id: str
+    name: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -103,6 +116,7 @@ class SchedulingPlan:
     needs: list[CapacityNeed] = field(default_factory=list)
     expired: list[UnplaceableLablet] = field(default_factory=list)
     unplaceable: list[UnplaceableLablet] = field(default_factory=list)
+    skipped: list[SkippedRecord] = field(default_factory=list)
     next_check_in: float | None = None
     """Seconds until time alone changes something: a start that comes near, or an end."""
 
@@ -119,18 +133,17 @@ def make_plan(
     templates: Sequence[WorkerTemplate],
     *,
     now: datetime,
-    config: SchedulerConfig,
+    config: PlanningConfig,
 ) -> SchedulingPlan:
     """Make a plan for all pending lablets."""
-    plan, due = split_pending(pending, now, config)
-    planner = _Planner(plan, workers, templates, now, config)
-    for lablet in planner.in_order(due):
+    planner = Planner(pending, workers, templates, now=now, config=config)
+    for lablet in planner.due:
         planner.place_lablet(lablet)
-    return plan
+    return planner.plan
 
 
 def split_pending(
-    pending: Sequence[Lablet], now: datetime, config: SchedulerConfig
+    pending: Sequence[Lablet], now: datetime, config: PlanningConfig
 ) -> tuple[SchedulingPlan, list[Lablet]]:
     """The lablets that need a worker now, and a plan that covers the others: expired, or not due yet."""
     plan, due = SchedulingPlan(), []
@@ -161,17 +174,20 @@ class _RequestedWorker:
     shapes: set[LabletShape] = field(default_factory=set)  # shapes that no longer fit
 
 
-class _Planner:
+class Planner:
+    """Places the due lablets one by one. A caller that serves others meanwhile can pause after each."""
+
     def __init__(
         self,
-        plan: SchedulingPlan,
+        pending: Sequence[Lablet],
         workers: Sequence[Worker],
         templates: Sequence[WorkerTemplate],
+        *,
         now: datetime,
-        config: SchedulerConfig,
+        config: PlanningConfig,
     ) -> None:
+        self.plan, due = split_pending(pending, now, config)
         present = sorted(workers, key=lambda each: each.id)
-        self.plan = plan
         self._config = config
         self._templates = TemplateSelector(templates, present, now, config.ports)
         self._candidates = CandidateIndex(present, now, config.ports, self._may_resume)
@@ -181,6 +197,8 @@ class _Planner:
             [template.capacity for template in self._templates.enabled]
             + [worker.capacity for worker in present if worker.capacity is not None]
         )
+        self.due = self._in_order(due)
+        """The lablets to place, in this order."""
 
     def _may_resume(self, worker: Worker) -> bool:
         """Whether starting a paused worker is expected to work: its template is enabled, and nobody waits in vain."""
@@ -189,7 +207,7 @@ class _Planner:
 
     # Order
 
-    def in_order(self, due: Sequence[Lablet]) -> list[Lablet]:
+    def _in_order(self, due: Sequence[Lablet]) -> list[Lablet]:
         """First lablets whose requested worker is ready, then the others by size, largest first, which packs well."""
 
         def key(lablet: Lablet) -> tuple[bool, float, datetime, str]:
@@ -212,8 +230,27 @@ class _Planner:
 
     # Placement
 
+    def candidates(self, lablet: Lablet) -> list[tuple[Worker, float]]:
+        """The ready workers on which the lablet fits now, with their scores, the best first."""
+        return self._candidates.matching(shape_of(lablet))
+
+    def rejections(self, lablet: Lablet) -> list[Rejection]:
+        """Why the others were rejected."""
+        return self._candidates.rejections(shape_of(lablet))
+
     def place_lablet(self, lablet: Lablet) -> None:
-        """Use a ready worker; else a starting one; else one that is already requested; else request one more."""
+        """Use a ready worker; else a starting one; else one that is already requested; else request one more.
+
+        A lablet that cannot be planned is skipped: it must not stop the others.
+        """
+        try:
+            self._place_lablet(lablet)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one record
+            reason = f"it cannot be planned: {type(error).__name__}: {error}"[:_MAX_SKIP_REASON]
+            self.plan.skipped.append(SkippedRecord("lablet", lablet.id, lablet.name, reason))
+            self.plan.waiting.append(WaitingLablet(lablet, reason))
+
+    def _place_lablet(self, lablet: Lablet) -> None:
         shape = shape_of(lablet)
         best = self._candidates.best_worker(shape)
         if best is not None:
@@ -255,7 +292,7 @@ class _Planner:
         if paused is not None:
             assert paused.template_name is not None
             capacity = self._candidates.free_capacity[paused.id]
-            need = self._need(lablet, paused.template_name, paused.aws_region)
+            need = self._need(lablet, paused.template_name, paused.aws_region, resumes=paused.id)
             return self._add_request(_RequestedWorker(need, capacity, paused.aws_region, resumed=paused.id))
         choice = self._choice(shape)
         if choice.template is not None:
@@ -283,10 +320,10 @@ class _Planner:
         self.plan.needs.append(requested.need)
         return requested
 
-    def _need(self, lablet: Lablet, template: str, aws_region: str | None) -> CapacityNeed:
-        return CapacityNeed(
-            capacity_need_key(lablet), template, aws_region, f"lablet {lablet.name} fits on no existing worker"
-        )
+    def _need(self, lablet: Lablet, template: str, aws_region: str | None, resumes: str | None = None) -> CapacityNeed:
+        reason = f"lablet {lablet.name} fits on no existing worker"
+        avoids = resumes is None and self._candidates.has_paused(template, aws_region)
+        return CapacityNeed(capacity_need_key(lablet), template, aws_region, reason, resumes, avoids)
 
     def _wait(self, lablet: Lablet, shape: LabletShape, reason: str, worker_id: str | None = None) -> WaitingLablet:
         rejections: list[Rejection] = self._candidates.rejections(shape)

@@ -208,6 +208,25 @@ class CandidateIndex:
         self._none_paused.add(shape)
         return None
 
+    def has_paused(self, template: str, aws_region: str | None) -> bool:
+        """Whether any worker of the template is paused there; without a region, anywhere."""
+        return any(
+            each.template_name == template and aws_region in (None, each.aws_region)
+            for each in self.workers.values()
+            if is_resumable(each, self._now)
+        )
+
+    def matching(self, shape: LabletShape) -> list[tuple[Worker, float]]:
+        """All ready workers on which the shape fits now, with their scores, the best first. Ties are broken by id."""
+        self.best_worker(shape)  # moves candidates that have become too full to the rejections
+        eligible = self._of(shape).eligible
+        scores = [(self.free_capacity[each].score, each) for each in eligible]
+        return [
+            (self.workers[worker_id], score)
+            for score, worker_id in sorted(scores, key=lambda each: (-each[0], each[1]))
+            if self.free_capacity[worker_id].fits(shape.requirements, self._ports)
+        ]
+
     def would_fit(self, worker_id: str, shape: LabletShape) -> bool:
         """Whether the shape would fit on the worker once that is ready."""
         free = self.free_capacity.get(worker_id)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcm.controllers.scheduler.planner import SchedulerConfig, SchedulingPlan, capacity_need_key, make_plan
 from lcm.model.lablet import placement
 from lcm.model.lablet.ports import PortRange
 from lcm.model.lablet.record import Lablet, Placement
+from lcm.model.lablet.scheduling.planner import PlanningConfig, SchedulingPlan, capacity_need_key, make_plan
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerOrigin, WorkerStatus
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import WorkerTemplate
 
-RULES = SchedulerConfig(ports=PortRange(20000, 20009))
+RULES = PlanningConfig(ports=PortRange(20000, 20009))
 BOX = a_template("box", a_capacity(), 0.5)
 
 
@@ -37,7 +37,7 @@ def planned(
     pending: Sequence[Lablet],
     workers: Sequence[Worker] = (),
     templates: Sequence[WorkerTemplate] = (BOX,),
-    config: SchedulerConfig = RULES,
+    config: PlanningConfig = RULES,
 ) -> SchedulingPlan:
     return make_plan(pending, workers, templates, now=NOW, config=config)
 
@@ -557,9 +557,41 @@ def test_each_worker_is_checked_once_per_shape(
         checks += 1
         return real(*args, **options)
 
-    monkeypatch.setattr("lcm.controllers.scheduler.capacity.rejection_reason", counting)
+    monkeypatch.setattr("lcm.model.lablet.scheduling.capacity.rejection_reason", counting)
     workers = [a_ready_worker(number) for number in range(2000)]
     crowd = [a_lablet(number, needs(cpu=1 + number % 3)) for number in range(500)]
     made = planned(crowd, workers)
     assert len(made.placed) == 500
     assert checks == 3 * 2000
+
+
+# Records that cannot be planned
+
+
+def test_a_lablet_that_cannot_be_planned_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = placement.check_ports
+
+    def failing(taken: Allocation, requirements: LabletRequirements, ports: PortRange) -> str | None:
+        if requirements.nodes == 13:
+            raise ZeroDivisionError("division by zero")
+        return real(taken, requirements, ports)
+
+    monkeypatch.setattr("lcm.model.lablet.scheduling.capacity.check_ports", failing)
+    made = planned([a_lablet(1), a_lablet(2, needs(nodes=13)), a_lablet(3)], [a_ready_worker()])
+    assert set(where(made)) == {"l-0001", "l-0003"}
+    [skipped] = made.skipped
+    assert (skipped.kind, skipped.id) == ("lablet", "l-0002")
+    assert "ZeroDivisionError: division by zero" in skipped.reason
+    assert waits(made)["l-0002"] == (None, skipped.reason)
+
+
+def test_a_need_names_the_paused_worker_or_avoids_those_that_do_not_fit() -> None:
+    paused = {"status": WorkerStatus.STOPPED, "desired_status": DesiredStatus.STOPPED, "paused_by_policy": True}
+    facts = {**paused, "template_name": "box", "conditions": ()}
+    fits, old = a_ready_worker(2, **facts), a_ready_worker(1, **facts, cml_version="2.4.0")
+    [need] = planned([a_lablet(1, needs(cml_version=">=2.6"))], [old, fits]).needs
+    assert (need.resumes, need.avoids_paused) == ("w-0002", False)
+    # The newest known version of a template is that of the next worker, so another one shows that a new worker fits.
+    newer = a_ready_worker(3, template_name="box", cml_version="2.7.0", allocation=Allocation(cpu_cores=8))
+    [need] = planned([a_lablet(1, needs(cml_version=">=2.6"))], [old, newer]).needs
+    assert (need.resumes, need.avoids_paused) == (None, True)

@@ -1,0 +1,32 @@
+"""Reads of the state of the fleet as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.records.kinds import CONTROLLER_REPORTS, FLEET, LEADERSHIPS
+from lcm.model.fleet.state import FleetState, LeadershipTerm
+from lcm.model.system import ReceivedControllerReport
+
+if TYPE_CHECKING:
+    from lcm.control_plane.store.port import Store
+
+
+async def read_fleet_state(store: Store) -> FleetState:
+    """The state of the fleet as a whole."""
+    stored = await store.get(FLEET, FLEET.name)
+    return FleetState() if stored is None else FleetState.model_validate_json(stored.body)
+
+
+async def read_leaders(store: Store) -> list[LeadershipTerm]:
+    """The latest leadership term of each controller."""
+    page = await store.find(LEADERSHIPS)
+    return [LeadershipTerm.model_validate_json(item.body) for item in page.items]
+
+
+async def read_controller_reports(store: Store) -> dict[str, ReceivedControllerReport]:
+    """The last report of each controller, by its name."""
+    reports = [
+        ReceivedControllerReport.model_validate_json(item.body) for item in (await store.find(CONTROLLER_REPORTS)).items
+    ]
+    return {each.controller: each for each in reports}

@@ -1,0 +1,110 @@
+"""Runs the scheduler's planner on the records, for the fleet's plan and for the preview of a lablet."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
+from pydantic import ValidationError
+
+from lcm.control_plane.fleet.state_reads import read_fleet_state, read_leaders
+from lcm.control_plane.records.kinds import LABLETS, TEMPLATES, WORKERS, find_all
+from lcm.control_plane.store.port import Where
+from lcm.model.base import Record
+from lcm.model.lablet.record import Lablet
+from lcm.model.lablet.scheduling.block import hold_block, verification_block
+from lcm.model.lablet.scheduling.planner import Planner, SkippedRecord
+from lcm.model.lablet.scheduling.scale_up import ScaleUpLimits, ScaleUpOutcome, scale_up_outcomes
+from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.record import Worker
+from lcm.model.worker.status import WorkerStatus
+from lcm.model.worker.template import WorkerTemplate
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.store.port import Kind, Store
+    from lcm.model.fleet.settings import FleetSettings
+    from lcm.model.lablet.scheduling.block import PlacementBlock
+    from lcm.model.lablet.scheduling.planner import SchedulingPlan
+
+R = TypeVar("R", bound=Record)
+log = structlog.get_logger(__name__)
+
+_READS_PER_TURN = 50
+"""Decoding more records at a time would stall the event loop."""
+
+
+@dataclass(slots=True)
+class SchedulingInputs:
+    """What the scheduler plans with, as it is now. Records that cannot be read are in `skipped`."""
+
+    settings: FleetSettings
+    blocks: tuple[PlacementBlock, ...] = ()
+    pending: list[Lablet] = field(default_factory=list)
+    workers: list[Worker] = field(default_factory=list)
+    templates: list[WorkerTemplate] = field(default_factory=list)
+    skipped: list[SkippedRecord] = field(default_factory=list)
+
+    def outcomes(self, context: ControlPlaneContext, plan: SchedulingPlan) -> list[ScaleUpOutcome]:
+        """What follows from the needs of a plan."""
+        limits = ScaleUpLimits(
+            context.regions[0], self.settings.scaling.max_workers_per_region, context.scale_up_license is not None
+        )
+        return scale_up_outcomes(plan.needs, self.workers, self.templates, limits)
+
+
+async def read_scheduling_inputs(context: ControlPlaneContext, now: datetime, *extra: Lablet) -> SchedulingInputs:
+    """Read them. Without any pending lablet the workers are not read: there is nothing to plan."""
+    store = context.store
+    inputs = SchedulingInputs(await context.settings())
+    blocks = (hold_block(await read_fleet_state(store), now), verification_block(await read_leaders(store)))
+    inputs.blocks = tuple(block for block in blocks if block is not None)
+    waiting = Where(any_of={"status": [LabletStatus.PENDING_SCHEDULING.value]})
+    pending = await _read_records(store, LABLETS, Lablet, "lablet", inputs.skipped, waiting)
+    inputs.pending = [lablet for lablet in pending if not lablet.unknown_words] + list(extra)
+    if inputs.pending:
+        present = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
+        inputs.workers = await _read_records(store, WORKERS, Worker, "worker", inputs.skipped, present)
+        inputs.templates = [WorkerTemplate.model_validate_json(item.body) async for item in find_all(store, TEMPLATES)]
+    return inputs
+
+
+async def run_planner(context: ControlPlaneContext, inputs: SchedulingInputs, now: datetime) -> SchedulingPlan:
+    """The scheduler's plan for all pending lablets. Requests are served while it is made."""
+    planner = make_planner(context, inputs, now)
+    for lablet in planner.due:
+        planner.place_lablet(lablet)
+        await asyncio.sleep(0)
+    return planner.plan
+
+
+def make_planner(context: ControlPlaneContext, inputs: SchedulingInputs, now: datetime) -> Planner:
+    """The scheduler's planner over these inputs."""
+    planner = Planner(inputs.pending, inputs.workers, inputs.templates, now=now, config=context.planning)
+    planner.plan.skipped.extend(inputs.skipped)
+    return planner
+
+
+async def _read_records(
+    store: Store, kind: Kind, model: type[R], word: str, skipped: list[SkippedRecord], where: Where
+) -> list[R]:
+    """The records that can be read. One that cannot is reported and stops no other."""
+    found: list[R] = []
+    number = 0
+    async for item in find_all(store, kind, where):
+        number += 1
+        if number % _READS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        try:
+            found.append(model.model_validate_json(item.body))
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, problem["loc"]))
+            reason = f"its record cannot be read: {place}: {problem['msg']}"[:300]
+            log.error("record skipped", kind=word, id=item.id, reason=reason)
+            skipped.append(SkippedRecord("worker" if word == "worker" else "lablet", item.id, item.id, reason))
+    return found
