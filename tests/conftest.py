@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _started = time.monotonic()
 
-pytest_plugins = ("tests.support.run.shared_servers",)
+pytest_plugins = ("tests.support.run.garbage", "tests.support.run.shared_servers")
 
 # Real processes wait most of the time, and their files are few and long. Unit tests are many and short: they come last.
 LONGEST_FIRST = (

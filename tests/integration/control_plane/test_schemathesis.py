@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import AsyncExitStack
 from itertools import count, cycle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import schemathesis
 import structlog
 from hypothesis import HealthCheck, settings
+from schemathesis.checks import load_all_checks
 from schemathesis.core.parameters import ParameterLocation
+from schemathesis.core.result import Ok
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.python._constants.orchestrator import make_constants_value_source
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from lcm.model.access import Role
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
 
     from schemathesis import Case, Response
     from schemathesis.checks import CheckFunction
+    from schemathesis.schemas import BaseSchema
     from starlette.types import Receive, Scope, Send
 
 EXAMPLES = 20
@@ -131,7 +139,21 @@ def _refused_for_its_meaning(response: Response) -> bool:
 
 
 served = Served()
-schema = schemathesis.openapi.from_asgi("/openapi.json", served).exclude(path="/api/events/stream")
+_ROW = re.compile(r"^\| `([A-Z]+ /\S+)` \|", re.MULTILINE)
+ENDLESS = "GET /api/events/stream"
+OPERATIONS = sorted({*_ROW.findall(Path("docs/api.md").read_text())} - {ENDLESS})
+
+
+@pytest.fixture(scope="module")
+def schema() -> BaseSchema:
+    """The document of the app. Every pytest worker reads this file and one runs it: nothing is made when it is read."""
+    load_all_checks()
+    return schemathesis.openapi.from_asgi("/openapi.json", served)
+
+
+@pytest.fixture(scope="module")
+def feedback(schema: BaseSchema) -> FeedbackSources:
+    return FeedbackSources(constants_value_source=make_constants_value_source(schema))
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +163,6 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-@schema.parametrize()
 @settings(
     max_examples=EXAMPLES,
     derandomize=True,
@@ -149,7 +170,7 @@ def _quiet() -> Iterator[None]:
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-def test_every_operation_conforms_to_its_document(case: Case[Any]) -> None:
+def conforms(case: Case[Any]) -> None:
     sign_in = served.credentials(case)
     served.aim(case)
     response = case.call(headers=sign_in)
@@ -159,3 +180,17 @@ def test_every_operation_conforms_to_its_document(case: Case[Any]) -> None:
     beside_the_point: list[CheckFunction] = [positive_data_acceptance] if _refused_for_its_meaning(response) else []
     beside_the_point += [negative_data_rejection] if _query_reads_as_valid(case, served.plane.app.openapi()) else []
     case.validate_response(response, excluded_checks=beside_the_point)
+
+
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_every_operation_conforms_to_its_document(schema: BaseSchema, feedback: FeedbackSources, label: str) -> None:
+    method, path = label.split()
+    test = build_operation_test(
+        config=schema.config, operation=schema[path][method], test_func=conforms, given_kwargs={}, feedback=feedback
+    )
+    test()
+
+
+def test_every_operation_is_tried(schema: BaseSchema) -> None:
+    documented = {result.ok().label for result in schema.get_all_operations() if isinstance(result, Ok)}
+    assert documented == {*OPERATIONS, ENDLESS}
