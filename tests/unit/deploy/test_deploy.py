@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -16,15 +16,10 @@ from lcm.wiring.control_plane import ControlPlaneProcessSettings
 from lcm.wiring.lablet_controller import LabletControllerProcessSettings
 from lcm.wiring.resource_scheduler import ResourceSchedulerProcessSettings
 from lcm.wiring.worker_controller import WorkerControllerProcessSettings
-from tests.support.deploy.helm import Chart
 from tests.support.servers.metric_registries import platform_metrics, sample_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
-CHART = DEPLOY / "helm" / "lcm"
 SERVICES: dict[str, type[Settings]] = {
     "control-plane": ControlPlaneProcessSettings,
     "worker-controller": WorkerControllerProcessSettings,
@@ -32,47 +27,12 @@ SERVICES: dict[str, type[Settings]] = {
     "lablet-controller": LabletControllerProcessSettings,
 }
 PORTS = {"control-plane": 8080, "resource-scheduler": 8081, "lablet-controller": 8082, "worker-controller": 8083}
-OF_CONTROLLERS = ("workerController", "resourceScheduler", "labletController")
-"""The part of the chart's values that a template reads as `.own`."""
-
 # Labels that Prometheus adds to every scraped series.
 SCRAPED = {"instance", "job", "le"}
+# Prometheus makes this series itself: whether a scrape succeeded.
+OF_PROMETHEUS = {"up"}
 WORDS = {"or", "and", "unless", "by"}
 HOST = re.compile(r"^[^/]*[.:][^/]*/|^localhost/")
-PLACED: dict[str, Any] = {
-    "podAnnotations": {"a": "b"},
-    "nodeSelector": {"disk": "ssd"},
-    "tolerations": [{"key": "labs"}],
-    "affinity": {"nodeAffinity": {}},
-    "service": {"annotations": {"internal": "true"}},
-}
-EVERYTHING: dict[str, Any] = {
-    "regions": {"eu-west-1": {"subnet_ids": ["subnet-1"]}},
-    "etcd": {"userSecret": "etcd-user"},
-    "image": {"pullSecrets": ["pull"], "tag": "9.9.9"},
-    "serviceAccount": {"name": "own", "annotations": {"role": "lcm"}},
-    "settings": {"LOG_LEVEL": "debug"},
-    "controlPlane": {
-        "settings": {"MIN_WORKERS": 2},
-        "extraEnv": [{"name": "FORWARDED_ALLOW_IPS", "value": "10.0.0.1"}],
-        **PLACED,
-    },
-    "workerController": {
-        "settings": {"CML_TLS": "insecure"},
-        "cmlAccountSecret": "cml",
-        "awsCredentialsSecret": "aws",
-        **PLACED,
-        "extraEnv": [{"name": "AWS_PROFILE", "value": "labs"}],
-    },
-    "resourceScheduler": {"settings": {"LABLET_LEAD_TIME": 60}, **PLACED},
-    "labletController": {"settings": {"CML_TLS": "insecure"}, "cmlAccountSecret": "cml", **PLACED},
-    "networkPolicy": {
-        "enabled": True,
-        "apiFrom": [{"namespaceSelector": {}}],
-        "controllerFrom": [{"namespaceSelector": {}}],
-    },
-    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-}
 
 
 # Queries
@@ -111,7 +71,7 @@ def labels_in(query: str) -> set[str]:
 def test_a_query_names_only_metrics_and_labels_that_exist(query: str) -> None:
     named = metrics_in(query)
     assert named
-    assert named <= sample_names(platform_metrics())
+    assert named <= sample_names(platform_metrics()) | OF_PROMETHEUS
     families = [name for name in platform_metrics() if any(each.startswith(name) for each in named)]
     known = {label for name in families for label in platform_metrics()[name]["labels"]}
     assert labels_in(query) <= known | SCRAPED
@@ -234,125 +194,8 @@ def test_the_example_of_regions_is_one() -> None:
     assert "role/lcm-controller-" in role
 
 
-# Helm
-
-
-@pytest.fixture(scope="module")
-def chart() -> Chart:
-    return Chart(CHART)
-
-
-def deployments(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    found = [each for each in objects if each["kind"] == "Deployment"]
-    return {each["metadata"]["labels"]["app.kubernetes.io/component"]: each for each in found}
-
-
-@pytest.mark.parametrize("changes", [{}, EVERYTHING], ids=["default", "everything"])
-def test_the_chart_runs_all_services_with_real_settings(chart: Chart, changes: dict[str, Any]) -> None:
-    found = deployments(chart.render(**changes))
-    assert found.keys() == SERVICES.keys()
-    for component, deployment in found.items():
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        assert container["args"] == [component]
-        assert container["ports"] == [{"name": "http", "containerPort": PORTS[component]}]
-        assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
-        assert container["livenessProbe"]["httpGet"]["path"] == "/health"
-        names = [each["name"] for each in container["env"]]
-        assert len(set(names)) == len(names)
-        no_settings = {"FORWARDED_ALLOW_IPS", "AWS_PROFILE"} if changes else set()
-        assert set(names) - no_settings <= variables_of(component)
-        for each in container["env"]:
-            if each["name"] in secret_variables():
-                assert "secretKeyRef" in each["valueFrom"], each["name"]
-            assert isinstance(each.get("value", ""), str), each["name"]
-
-
-@pytest.mark.parametrize("changes", [{}, EVERYTHING], ids=["default", "everything"])
-def test_what_belongs_together_in_the_chart_fits(chart: Chart, changes: dict[str, Any]) -> None:
-    objects = chart.render(**changes)
-    for component, deployment in deployments(objects).items():
-        pod = deployment["spec"]["template"]
-        labels, spec = pod["metadata"]["labels"], pod["spec"]
-        assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
-        assert spec["securityContext"]["runAsNonRoot"] is True
-        volumes = {volume["name"] for volume in spec["volumes"]}
-        for container in (*spec["containers"], *spec.get("initContainers", ())):
-            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
-            assert container["securityContext"]["readOnlyRootFilesystem"] is True
-        (service,) = [
-            each for each in objects if each["kind"] == "Service" and each["metadata"]["name"].endswith(f"-{component}")
-        ]
-        assert service["spec"]["selector"].items() <= labels.items()
-        (budget,) = [
-            each
-            for each in objects
-            if each["kind"] == "PodDisruptionBudget" and each["metadata"]["name"].endswith(f"-{component}")
-        ]
-        assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
-        for each in spec["containers"][0]["env"]:
-            if each.get("value", "").startswith("/etc/lcm/"):
-                mounts = [mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]]
-                assert str(Path(each["value"]).parent) in mounts
-
-
-def test_optional_parts_of_the_chart_are_off_by_default(chart: Chart) -> None:
-    usual = {each["kind"] for each in chart.render()}
-    assert usual == {"Deployment", "Service", "ServiceAccount", "PodDisruptionBudget"}
-    assert {each["kind"] for each in chart.render(**EVERYTHING)} - usual == {
-        "ConfigMap",
-        "NetworkPolicy",
-        "ServiceMonitor",
-    }
-    assert "lcm login" in chart.notes()
-
-
-def test_regions_reach_the_services_that_use_them(chart: Chart) -> None:
-    objects = chart.render(**EVERYTHING)
-    (config_map,) = [each for each in objects if each["kind"] == "ConfigMap"]
-    assert yaml.safe_load(config_map["data"]["regions.yaml"]) == EVERYTHING["regions"]
-    for component, deployment in deployments(objects).items():
-        names = {each["name"] for each in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
-        assert ("AWS_REGION_CONFIGS" in names) is (component in ("control-plane", "worker-controller"))
-
-
-def test_only_services_that_call_aws_get_the_service_account_token(chart: Chart) -> None:
-    found = deployments(chart.render()).items()
-    pods = {name: deployment["spec"]["template"]["spec"] for name, deployment in found}
-    assert [name for name, pod in pods.items() if pod["automountServiceAccountToken"]] == ["worker-controller"]
-
-
-def test_every_service_has_a_network_policy_and_all_controllers_reach_the_control_plane(chart: Chart) -> None:
-    policies = [each for each in chart.render(**EVERYTHING) if each["kind"] == "NetworkPolicy"]
-    component = "app.kubernetes.io/component"
-    by_name = {each["spec"]["podSelector"]["matchLabels"][component]: each["spec"]["ingress"] for each in policies}
-    assert by_name.keys() == SERVICES.keys()
-    [allowed] = by_name["control-plane"]
-    let_in = {each["podSelector"]["matchLabels"][component] for each in allowed["from"] if "podSelector" in each}
-    assert let_in == SERVICES.keys() - {"control-plane"}
-
-
-def test_every_value_of_the_chart_is_used_and_every_used_one_has_a_default(chart: Chart) -> None:
-    text = "".join(path.read_text() for path in (CHART / "templates").iterdir())
-    used = set(re.findall(r"\.Values\.([\w.]+)", text)) - set(OF_CONTROLLERS)
-    used |= {f"{name}.{path}" for name in OF_CONTROLLERS for path in re.findall(r"\.own\.([\w.]+)", text)}
-    for path in used:
-        value: Any = chart.values
-        for step in path.split("."):
-            value = value[step]
-    for path in leaves(chart.values):
-        assert any(path == each or path.startswith(f"{each}.") for each in used), path
-
-
-def leaves(values: dict[str, Any], before: str = "") -> Iterator[str]:
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from leaves(value, f"{before}{name}.")
-        else:
-            yield before + name
-
-
 def test_the_chart_and_the_package_have_one_version() -> None:
-    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    about = yaml.safe_load((DEPLOY / "helm" / "lcm" / "Chart.yaml").read_text())
     (version,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert about["appVersion"] == version
     assert f"image: lcm:{version}\n" in (DEPLOY / "compose.yaml").read_text()

@@ -46,6 +46,12 @@ REFUSED_CLIENT_SECONDS = 30.0
 
 _SERVICE_BY_OPERATION = {"GetMetricData": "cloudwatch", "GetCallerIdentity": "sts"}
 _MUTATING_OPERATIONS = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
+OPERATIONS = (
+    *sorted(_MUTATING_OPERATIONS),
+    *("DescribeInstances", "DescribeInstanceStatus", "DescribeImages", "GetMetricData", "GetCallerIdentity"),
+)
+"""Every operation that LCM calls. deploy/iam-policy.json allows these."""
+_ALERTED_OUTCOMES = ("denied", "quota", "unauthenticated")
 # The purpose of a client: reads are retried, mutations are sent once, and dry runs change nothing.
 _READING, _CHANGING, _REHEARSING = "reading", "changing", "rehearsing"
 
@@ -289,6 +295,12 @@ class AwsCallMetrics:
             buckets=_DURATION_BUCKETS,
             registry=registry,
         )
+
+        # A counter that is first seen at 1 has not increased for Prometheus: alerts would miss the first event.
+        for operation in OPERATIONS:
+            self.throttled.labels(operation)
+            for outcome in _ALERTED_OUTCOMES:
+                self.calls.labels(operation, outcome)
 
     def ended(self, operation: str, outcome: str, seconds: float) -> None:
         """Count a finished call."""

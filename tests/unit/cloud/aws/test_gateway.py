@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lcm.cloud.aws.clients import client_config
 from lcm.cloud.aws.config import RegionConfig, Tuning
-from lcm.cloud.aws.gateway import AwsGateway, aws_call_metrics
+from lcm.cloud.aws.gateway import OPERATIONS, AwsGateway, aws_call_metrics
 from lcm.core import clock
 from lcm.core.authorization import NotAuthorizedError, SendAuthorization, authorized
 
@@ -115,3 +117,18 @@ def test_nothing_that_matters_is_left_to_botocores_defaults() -> None:
 
 def test_one_set_of_families_for_a_registry(registry: CollectorRegistry) -> None:
     assert aws_call_metrics(registry) is aws_call_metrics(registry)
+
+
+def test_what_alerts_watch_is_counted_from_zero(registry: CollectorRegistry) -> None:
+    """A series that begins at 1 has not increased, and an alert on its increase stays silent."""
+    aws_call_metrics(registry)
+    policy = json.loads((Path(__file__).parents[4] / "deploy" / "iam-policy.json").read_text(encoding="utf-8"))
+    listed = [each["Action"] for each in policy["Statement"]]
+    allowed = {name for each in listed for name in ([each] if isinstance(each, str) else each)}
+    called = {name.partition(":")[2] for name in allowed - {"ec2:CreateTags", "iam:PassRole", "sts:AssumeRole"}}
+    assert called == set(OPERATIONS)
+    for operation in called:
+        for outcome in ("denied", "quota", "unauthenticated"):
+            labels = {"operation": operation, "outcome": outcome}
+            assert registry.get_sample_value("lcm_aws_calls_total", labels) == 0
+        assert registry.get_sample_value("lcm_aws_throttled_total", {"operation": operation}) == 0

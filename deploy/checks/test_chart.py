@@ -1,0 +1,332 @@
+"""The Helm chart, linted and rendered by Helm and checked against the schemas of Kubernetes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml
+
+from deploy.checks.conftest import CHART, DEPLOY, ChartRefusedError
+from docs.settings_page import SERVICES
+from lcm.settings import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deploy.checks.conftest import Chart
+
+COMPONENTS = {
+    "control-plane": ("controlPlane", 8080),
+    "worker-controller": ("workerController", 8083),
+    "resource-scheduler": ("resourceScheduler", 8081),
+    "lablet-controller": ("labletController", 8082),
+}
+KUBERNETES_VERSIONS = ("1.25", "1.31", "1.37")
+OPERATOR_KINDS = {"ServiceMonitor", "PrometheusRule"}
+PLACEMENT: dict[str, Any] = {
+    "podAnnotations": {"a": "b"},
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "labs"}],
+    "affinity": {"nodeAffinity": {}},
+    "service": {"annotations": {"internal": "true"}},
+    "serviceAccount": {"annotations": {"role": "lcm"}},
+}
+EVERYTHING: dict[str, Any] = {
+    "regions": {"eu-west-1": {"subnet_ids": ["subnet-1"], "default_tags": {"cost": 123456789012}}},
+    "etcd": {"userSecret": "etcd-user", "tlsSecret": "etcd-tls"},
+    "image": {"pullSecrets": ["pull"], "digest": "sha256:" + "a" * 64},
+    "settings": {"LOG_LEVEL": "debug", "AMI_OWNERS": 123456789012},
+    "caBundle": {"configMap": "private-ca"},
+    "extraVolumes": [{"name": "more", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+    "priorityClassName": "system-cluster-critical",
+    "zoneSpread": "DoNotSchedule",
+    "controlPlane": {
+        "settings": {"MIN_WORKERS": 2},
+        "extraEnv": [{"name": "FORWARDED_ALLOW_IPS", "value": "10.0.0.1"}],
+        **PLACEMENT,
+    },
+    "workerController": {
+        "settings": {"CML_TLS": "insecure", "LOG_LEVEL": "info"},
+        "cmlAccountSecret": "cml",
+        "awsCredentialsSecret": "aws",
+        **PLACEMENT,
+        "extraEnv": [{"name": "AWS_PROFILE", "value": "labs"}],
+    },
+    "resourceScheduler": {"settings": {"LABLET_LEAD_TIME": 60}, **PLACEMENT},
+    "labletController": {"settings": {"CML_TLS": "insecure"}, "cmlAccountSecret": "cml", **PLACEMENT},
+    "networkPolicy": {"apiFrom": [{"namespaceSelector": {}}], "controllerFrom": [{"namespaceSelector": {}}]},
+    "ingress": {"enabled": True, "host": "lcm.example.com", "tlsSecret": "tls", "className": "nginx"},
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+}
+NASTY: dict[str, Any] = {
+    "settings": {
+        "AMI_OWNERS": 123456789012,
+        "AMI_NAME_PATTERN": 'it\'s "CML" {{ 2.8 }} ünïcode: #1\n\\d',
+        "WORKER_IDLE_TIMEOUT_MINUTES": 0.5,
+        "STUCK_AFTER": 10000000,
+        "LABLET_PORT_RANGE": "",
+        "BREAKER_ENABLED": False,
+        "MIN_WORKERS": 1,
+        "LOG_LEVEL": "debug",
+    },
+    "controlPlane": {"settings": {"MIN_WORKERS": 0, "LOG_LEVEL": "info"}, "replicas": 1},
+}
+VALUES = pytest.mark.parametrize(
+    "changes", [{}, EVERYTHING, NASTY, {"demo": True}], ids=["default", "everything", "nasty", "demo"]
+)
+REAL_VALUES = pytest.mark.parametrize("changes", [{}, EVERYTHING, NASTY], ids=["default", "everything", "nasty"])
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [each for each in objects if each["kind"] == kind]
+
+
+def deployments(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    found = of_kind(objects, "Deployment")
+    return {each["metadata"]["labels"]["app.kubernetes.io/component"]: each for each in found}
+
+
+def container(deployment: dict[str, Any]) -> dict[str, Any]:
+    (found,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def environment(deployment: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    listed = container(deployment)["env"]
+    names = [each["name"] for each in listed]
+    assert sorted(set(names)) == sorted(names), "a name twice: helm upgrade would fail half-way"
+    return {each["name"]: each for each in listed}
+
+
+def settings_of(component: str) -> set[str]:
+    docs = describe(SERVICES[component])
+    return {name for doc in docs for name in (doc.variable, *doc.alias_variables)}
+
+
+@VALUES
+def test_helm_lints_it(chart: Chart, changes: dict[str, Any]) -> None:
+    assert "0 chart(s) failed" in chart.helm("lint", changes, "--strict")
+
+
+@VALUES
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+def test_every_object_follows_the_schema_of_kubernetes(chart: Chart, changes: dict[str, Any], version: str) -> None:
+    objects = chart.render(changes)
+    names = [(each["kind"], each["metadata"]["name"]) for each in objects]
+    assert len(set(names)) == len(names)
+    for each in objects:
+        if each["kind"] not in OPERATOR_KINDS:
+            kubernetes_validate.validate(each, version, strict=True)
+
+
+@REAL_VALUES
+def test_every_service_runs_with_settings_that_it_has(chart: Chart, changes: dict[str, Any]) -> None:
+    found = deployments(chart.render(changes))
+    assert found.keys() == COMPONENTS.keys()
+    secrets = {doc.variable for name in COMPONENTS for doc in describe(SERVICES[name]) if doc.secret} | {"STORE_URL"}
+    shared = set(changes.get("settings", {}))
+    for component, deployment in found.items():
+        pod = container(deployment)
+        assert pod["args"] == [component]
+        assert pod["ports"] == [{"name": "http", "containerPort": COMPONENTS[component][1]}]
+        assert pod["readinessProbe"]["httpGet"]["path"] == "/ready"
+        assert pod["livenessProbe"]["httpGet"]["path"] == "/health"
+        given = environment(deployment)
+        assert given.keys() - shared - {"FORWARDED_ALLOW_IPS", "AWS_PROFILE"} <= settings_of(component)
+        for name in given.keys() & secrets:
+            assert "secretKeyRef" in given[name]["valueFrom"], name
+
+
+def test_values_reach_the_services_exactly_as_written(chart: Chart) -> None:
+    found = deployments(chart.render(NASTY))
+    for component, deployment in found.items():
+        values = {name: each.get("value") for name, each in environment(deployment).items()}
+        assert values["AMI_OWNERS"] == "123456789012"
+        assert values["AMI_NAME_PATTERN"] == NASTY["settings"]["AMI_NAME_PATTERN"]
+        assert values["WORKER_IDLE_TIMEOUT_MINUTES"] == "0.5"
+        assert values["STUCK_AFTER"] == "10000000"
+        assert values["LABLET_PORT_RANGE"] == ""
+        assert values["BREAKER_ENABLED"] == "false"
+        own = component == "control-plane"
+        assert (values["MIN_WORKERS"], values["LOG_LEVEL"]) == (("0", "info") if own else ("1", "debug"))
+
+
+def test_extra_environment_takes_precedence_over_a_setting_and_a_secret(chart: Chart) -> None:
+    extra = [{"name": "LOG_LEVEL", "value": "error"}, {"name": "STORE_URL", "value": "mongodb://plain"}]
+    objects = chart.render({"settings": {"LOG_LEVEL": "debug"}, "controlPlane": {"extraEnv": extra}})
+    given = environment(deployments(objects)["control-plane"])
+    assert [given[each["name"]] for each in extra] == extra
+
+
+def test_regions_reach_the_services_that_use_them_and_a_change_restarts_these(chart: Chart) -> None:
+    objects = chart.render(EVERYTHING)
+    (config_map,) = of_kind(objects, "ConfigMap")
+    assert yaml.safe_load(config_map["data"]["regions.yaml"]) == EVERYTHING["regions"]
+    changed = deployments(chart.render({**EVERYTHING, "regions": {"us-east-1": {"subnet_ids": []}}}))
+    users = {
+        name
+        for name, before in deployments(objects).items()
+        if before["spec"]["template"] != changed[name]["spec"]["template"]
+    }
+    assert users == {"control-plane", "worker-controller"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"settings": {"LOG_LEVLE": "debug"}}, "LOG_LEVLE"),
+        ({"workerController": {"settings": {"STORE_ULR": "x"}}}, "STORE_ULR"),
+        ({"controlPlane": {"replicas": "lots"}}, "replicas"),
+        ({"controlPlane": {"replica": 2}}, "replica"),
+        ({"imagee": {}}, "imagee"),
+        ({"settings": {"AMI_OWNERS": 12345678901}}, "AMI_OWNERS"),
+        ({"settings": {"STORE_URL": "mongodb://user:password@host"}}, "STORE_URL is a secret"),
+        ({"settings": {"CONTROL_PLANE_PORT": 1}}, "CONTROL_PLANE_PORT"),
+        ({"settings": {"ETCD_ENDPOINTS": ""}}, "settings.ETCD_ENDPOINTS is required"),
+        ({"image": {"repository": ""}}, "image.repository is required"),
+        ({"ingress": {"enabled": True}}, "ingress.host is required"),
+        ({"zoneSpread": "Never"}, "zoneSpread"),
+    ],
+)
+def test_a_mistake_in_the_values_is_refused_by_name(chart: Chart, changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ChartRefusedError, match=named):
+        chart.render(changes)
+
+
+@REAL_VALUES
+def test_what_belongs_together_fits(chart: Chart, changes: dict[str, Any]) -> None:
+    objects = chart.render(changes)
+    for component, deployment in deployments(objects).items():
+        pod = deployment["spec"]["template"]
+        labels, spec = pod["metadata"]["labels"], pod["spec"]
+        assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert "app.kubernetes.io/version" not in labels, "every release of the chart would restart all pods"
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        volumes = {volume["name"] for volume in spec["volumes"]}
+        for each in (*spec["containers"], *spec.get("initContainers", ())):
+            assert {mount["name"] for mount in each["volumeMounts"]} <= volumes
+            assert each["securityContext"]["readOnlyRootFilesystem"] is True
+            assert {"requests", "limits"} <= each["resources"].keys(), "a ResourceQuota would refuse the pod"
+        for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy"):
+            (one,) = [each for each in of_kind(objects, kind) if each["metadata"]["name"] == f"lcm-{component}"]
+            selector = one["spec"].get("podSelector") or one["spec"]["selector"]
+            assert selector.get("matchLabels", selector).items() <= labels.items()
+        for each in environment(deployment).values():
+            if each.get("value", "").startswith("/etc/lcm/"):
+                mounts = [mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]]
+                assert each["value"].rpartition("/")[0] in mounts
+
+
+def test_one_replica_can_be_evicted(chart: Chart) -> None:
+    objects = chart.render({values: {"replicas": 1} for values, _ in COMPONENTS.values()})
+    budgets = of_kind(objects, "PodDisruptionBudget")
+    assert [each["spec"].get("maxUnavailable") for each in budgets] == [1] * 4
+    assert not any("minAvailable" in each["spec"] for each in budgets)
+
+
+def test_each_component_has_an_account_of_its_own_and_only_the_caller_of_aws_mounts_its_token(chart: Chart) -> None:
+    objects = chart.render({"workerController": {"serviceAccount": {"annotations": {"role": "aws"}}}})
+    pods = {name: each["spec"]["template"]["spec"] for name, each in deployments(objects).items()}
+    accounts = {name: pod["serviceAccountName"] for name, pod in pods.items()}
+    assert len(set(accounts.values())) == len(accounts)
+    created = {
+        each["metadata"]["name"]: each["metadata"].get("annotations") for each in of_kind(objects, "ServiceAccount")
+    }
+    assert created.keys() == set(accounts.values())
+    assert [name for name, notes in created.items() if notes] == [accounts["worker-controller"]]
+    assert [name for name, pod in pods.items() if pod["automountServiceAccountToken"]] == ["worker-controller"]
+
+
+def test_pods_leave_their_service_before_they_stop(chart: Chart) -> None:
+    for deployment in deployments(chart.render()).values():
+        spec = deployment["spec"]["template"]["spec"]
+        waits = int(container(deployment)["lifecycle"]["preStop"]["exec"]["command"][1])
+        assert 0 < waits <= spec["terminationGracePeriodSeconds"] - 15
+        keys = {each["topologyKey"] for each in spec["topologySpreadConstraints"]}
+        assert keys == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+
+
+def test_control_planes_can_be_upgraded_before_the_controllers(chart: Chart) -> None:
+    """The steps of docs/operations.md: a tag for control planes first, then for all."""
+    old, new = {"image": {"tag": "1.0.0"}}, {"image": {"tag": "1.1.0"}}
+    first = {**old, "controlPlane": {"image": {"tag": "1.1.0"}}}
+    before, between, after = (deployments(chart.render(each)) for each in (old, first, new))
+    assert [name for name in before if before[name] != between[name]] == ["control-plane"]
+    assert sorted(name for name in before if between[name] != after[name]) == sorted(
+        COMPONENTS.keys() - {"control-plane"}
+    )
+
+
+def test_a_digest_takes_precedence_over_the_tag(chart: Chart) -> None:
+    found = deployments(chart.render(EVERYTHING))
+    assert {container(each)["image"] for each in found.values()} == {"registry.example.com/lcm@sha256:" + "a" * 64}
+
+
+def test_only_the_http_port_is_reachable_and_sources_can_be_restricted(chart: Chart) -> None:
+    assert all(
+        each["spec"]["ingress"] == [{"ports": [{"port": "http", "protocol": "TCP"}]}]
+        for each in of_kind(chart.render(), "NetworkPolicy")
+    )
+    policies = {each["metadata"]["name"]: each for each in of_kind(chart.render(EVERYTHING), "NetworkPolicy")}
+    (rule,) = policies["lcm-control-plane"]["spec"]["ingress"]
+    callers = {
+        peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
+        for peer in rule["from"]
+        if "podSelector" in peer
+    }
+    assert callers == COMPONENTS.keys() - {"control-plane"}
+
+
+def test_the_event_stream_passes_the_ingress_unbuffered(chart: Chart) -> None:
+    (ingress,) = of_kind(chart.render(EVERYTHING), "Ingress")
+    notes = ingress["metadata"]["annotations"]
+    assert notes["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
+    assert int(notes["nginx.ingress.kubernetes.io/proxy-read-timeout"]) >= 60
+    (path,) = ingress["spec"]["rules"][0]["http"]["paths"]
+    assert path["backend"]["service"] == {"name": "lcm-control-plane", "port": {"name": "http"}}
+
+
+def test_the_alerts_are_those_of_the_file(chart: Chart) -> None:
+    (rule,) = of_kind(chart.render(EVERYTHING), "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((DEPLOY / "prometheus-alerts.yml").read_text())
+
+
+def test_the_demo_is_one_pod_with_a_volume_and_a_token_of_its_own(chart: Chart) -> None:
+    objects = chart.render({"demo": True, "settings": {"ETCD_ENDPOINTS": None}})
+    (deployment,) = of_kind(objects, "Deployment")
+    assert container(deployment)["args"] == ["up"]
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    (claim,) = of_kind(objects, "PersistentVolumeClaim")
+    (secret,) = of_kind(objects, "Secret")
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}} in volumes
+    token = environment(deployment)["LCM_BOOTSTRAP_TOKEN"]["valueFrom"]["secretKeyRef"]
+    assert token == {"name": secret["metadata"]["name"], "key": "bootstrap-token"}
+    assert len(secret["stringData"]["bootstrap-token"]) >= 32
+    (service,) = of_kind(objects, "Service")
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_every_value_is_used() -> None:
+    text = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    used = set(re.findall(r"(?:\.Values|\$values)\.([\w.]+)", text))
+    own = set(re.findall(r"(?:\$own|\.own)\.([\w.]+)", text))
+    components = {values for values, _ in COMPONENTS.values()}
+    for path in leaves(yaml.safe_load((CHART / "values.yaml").read_text())):
+        part, _, rest = path.partition(".")
+        known = own if part in components else used
+        name = rest if part in components else path
+        assert any(name == each or name.startswith(f"{each}.") for each in known), path
+
+
+def leaves(values: dict[str, Any], before: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{before}{name}.")
+        else:
+            yield before + name
