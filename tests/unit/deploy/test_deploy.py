@@ -31,7 +31,7 @@ PORTS = {"control-plane": 8080, "resource-scheduler": 8081, "lablet-controller":
 SCRAPED = {"instance", "job", "le"}
 # Prometheus makes this series itself: whether a scrape succeeded.
 OF_PROMETHEUS = {"up"}
-WORDS = {"or", "and", "unless", "by"}
+WORDS = {"or", "and", "unless", "by", "offset"}
 HOST = re.compile(r"^[^/]*[.:][^/]*/|^localhost/")
 
 
