@@ -9,11 +9,25 @@ from lcm.control_plane.http import errors, internal, routing
 from lcm.control_plane.http.api import activity, auth, definitions, fleet, lablets, templates, workers
 from lcm.control_plane.http.openapi import DocumentedApp
 from lcm.control_plane.web import routing as site
+from lcm.http.request_limits import MAX_BODY_BYTES, RequestLimitsMiddleware
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from lcm.control_plane.services import Services
+
+
+MAX_SIGN_IN_BYTES = 64 * 1024
+MAX_TOPOLOGY_BYTES = 4 * 1024 * 1024
+_SIGN_IN_PATHS = ("/sign-in", "/sign-out", "/api/session")
+_TOPOLOGY_PATHS = ("/api/lablet-definitions", "/definitions")
+
+
+def max_body_bytes(path: str) -> int:
+    """How large a body for this path may be."""
+    if path.startswith(_SIGN_IN_PATHS):
+        return MAX_SIGN_IN_BYTES
+    return MAX_TOPOLOGY_BYTES if path.startswith(_TOPOLOGY_PATHS) else MAX_BODY_BYTES
 
 
 def make_app(services: Services, version: str) -> FastAPI:
@@ -46,5 +60,6 @@ def make_app(services: Services, version: str) -> FastAPI:
         routing.include_routes(app, router)
     site.install(app)
     routing.install_route_index(app)
+    app.add_middleware(RequestLimitsMiddleware, max_body=max_body_bytes)
     app.add_middleware(SecurityHeadersMiddleware)
     return app

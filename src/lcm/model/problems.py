@@ -33,6 +33,7 @@ class ProblemCode(CaseInsensitiveEnum):
     CSRF = "csrf"
     TOO_MANY_ATTEMPTS = "too_many_attempts"
     TOO_LARGE = "too_large"
+    REQUEST_TIMEOUT = "request_timeout"
     UNAVAILABLE = "unavailable"
     INTERNAL = "internal"
 
@@ -49,6 +50,7 @@ HTTP_STATUS_BY_CODE: dict[ProblemCode, int] = {
     ProblemCode.CSRF: 403,
     ProblemCode.TOO_MANY_ATTEMPTS: 429,
     ProblemCode.TOO_LARGE: 413,
+    ProblemCode.REQUEST_TIMEOUT: 408,
     ProblemCode.UNAVAILABLE: 503,
     ProblemCode.INTERNAL: 500,
 }
@@ -60,6 +62,7 @@ TITLE_BY_HTTP_STATUS: dict[int, str] = {
     403: "Not allowed",
     404: "Not found",
     405: "Method not allowed",
+    408: "Request timeout",
     409: "Conflict with the current state",
     412: "Changed by another request",
     413: "Too large",

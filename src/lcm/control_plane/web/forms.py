@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 WHOLE_FORM = "form"
 """Stands for the whole form among its problems by field."""
 MAX_IDS = 100
-_MAX_FORM_BYTES = 2_000_000
+_MAX_FORM_FIELDS = 2_000
+_VERSION_PATTERN = re.compile(r"[0-9]{1,15}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,14 @@ class FormState:
 
 async def read_form(request: Request) -> dict[str, list[str]]:
     """The fields of a submitted form."""
-    body = await request.body()
-    if len(body) > _MAX_FORM_BYTES:
-        raise ProblemError(ProblemCode.INVALID, "body: the form is too large")
+    text = (await request.body()).decode("utf-8", "replace")
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS)
+    except ValueError:
+        detail = f"body: a form must have at most {_MAX_FORM_FIELDS} fields"
+        raise ProblemError(ProblemCode.INVALID, detail) from None
     fields: dict[str, list[str]] = {}
-    for name, value in parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=2000):
+    for name, value in pairs:
         fields.setdefault(name, []).append(value)
     return fields
 
@@ -58,7 +63,11 @@ def form_field(form: dict[str, list[str]], name: str) -> str:
 def form_version(form: dict[str, list[str]]) -> int | None:
     """The version of the record that the user saw before requesting the change."""
     version = form_field(form, "version")
-    return int(version) if version.isdecimal() else None
+    if not version:
+        return None
+    if not _VERSION_PATTERN.fullmatch(version):
+        raise ProblemError(ProblemCode.INVALID, "version: must be the version of the record, a whole number")
+    return int(version)
 
 
 def query_ids(request: Request, limit: int = MAX_IDS) -> list[str]:

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from lcm.client.errors import ClientError, NotFoundError
 from lcm.controllers.common.admin_auth import AdminAuthError
+from lcm.http.request_limits import RequestLimitsMiddleware
 from lcm.http.server import process_routes
 from lcm.model.access import CallerIdentity
 from lcm.model.problems import HTTP_STATUS_BY_CODE, PROBLEM_MEDIA_TYPE, TITLE_BY_HTTP_STATUS, Problem, ProblemCode
@@ -129,7 +130,12 @@ def make_admin_app(
     app.include_router(process_routes(services, info, registry))
     app.include_router(_admin_routes(controller, authenticator, admin_info))
     install_problem_handlers(app, admin_info.title)
+    app.add_middleware(RequestLimitsMiddleware, max_body=_max_body_bytes)
     return app
+
+
+def _max_body_bytes(_path: str) -> int:
+    return _MAX_BODY_BYTES
 
 
 def _admin_routes(
@@ -177,16 +183,12 @@ def _trigger_body_schema(noun: str) -> dict[str, Any]:
 
 
 async def _read_resource_id(request: Request, field: str) -> str | None:
-    """Read the body after authentication, up to a size limit. Bodies of unauthenticated requests are not read."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_BODY_BYTES:
-            raise AdminRequestError(ProblemCode.TOO_LARGE, f"the body must have at most {_MAX_BODY_BYTES} bytes")
+    """The id in the body; None without one."""
+    body = await request.body()
     if not body.strip():
         return None
     try:
-        content = json.loads(bytes(body))
+        content = json.loads(body)
     except (ValueError, RecursionError):
         raise AdminRequestError(ProblemCode.INVALID, "body: must be JSON") from None
     if not isinstance(content, dict):

@@ -15,6 +15,7 @@ from lcm.cml.simulator.http import labs as nodes
 from lcm.cml.simulator.http import system as ui_events
 from lcm.cml.simulator.state.faults import Fault, FaultKind, SimulatorApiError
 from lcm.cml.simulator.state.world import BootPhase
+from lcm.http.request_limits import RequestLimitsMiddleware
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -30,6 +31,7 @@ PUBLIC_PATHS = {
 }
 HUGE_BYTES = 10 * 1024 * 1024
 DRIP_SECONDS = 0.05
+_MAX_BODY_BYTES = 4 * 1024 * 1024  # topologies are the largest
 
 _BAD_GATEWAY_PAGE = "<html><head><title>502 Bad Gateway</title></head><body><center>nginx</center></body></html>"
 
@@ -150,7 +152,11 @@ def make_simulator_app(world: World) -> SimulatorMiddleware:
         routes=[Mount(API_PREFIX, routes=_API_ROUTES), *ui_events.UI_ROUTES], exception_handlers=EXCEPTION_HANDLERS
     )
     app.state.world = world
-    return SimulatorMiddleware(app, world)
+    return SimulatorMiddleware(RequestLimitsMiddleware(app, _max_body_bytes), world)
+
+
+def _max_body_bytes(_path: str) -> int:
+    return _MAX_BODY_BYTES
 
 
 async def _api_error_response(_request: Request, error: Exception) -> Response:
