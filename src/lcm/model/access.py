@@ -11,6 +11,7 @@ from lcm.model.base import (
     CaseInsensitiveEnum,
     LenientModel,
     Record,
+    RequestedTime,
     ResourceName,
     RevealedSecret,
     StrictModel,
@@ -64,7 +65,7 @@ class CreateTokenRequest(StrictModel):
 
     name: ResourceName
     role: Role
-    expires_at: UtcDatetime | None = None
+    expires_at: RequestedTime | None = None
 
 
 class CreatedToken(LenientModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar, cast
 
@@ -128,7 +128,21 @@ class Ack(LenientModel):
 
 
 def _to_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("must be a date that also exists in UTC") from None
+
+
+_FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC) - timedelta(days=1)
+_LAST_TIME = datetime(3000, 1, 1, tzinfo=UTC) + timedelta(days=1)
+
+
+def _check_year(moment: datetime) -> datetime:
+    """Rules add and subtract durations: at the ends of the calendar that fails. A day more allows for time zones."""
+    if not _FIRST_TIME <= moment <= _LAST_TIME:
+        raise ValueError("must be a date from the year 1970 to 2999")
+    return moment
 
 
 def _reject_number(value: Any) -> Any:
@@ -172,6 +186,9 @@ UtcDatetime = Annotated[
     PlainSerializer(_format_utc, when_used="json"),
 ]
 """A time with a zone: UTC in memory, with a `Z` suffix on the wire."""
+
+RequestedTime = Annotated[UtcDatetime, AfterValidator(_check_year)]
+"""A time in a request. Records have `UtcDatetime`: whatever was stored once can be read."""
 
 RevealedSecret = Annotated[
     SecretStr,

@@ -42,6 +42,7 @@ NO_SCHEMA_SAYS = {
     "until": "time goes on",
     "expires_at": "time goes on",
     "name": "the body must name what the path names",
+    "starts_at": "the calendar is longer than any plan",
     "ends_at": "time goes on",
     "topology": "it is YAML in a text, and what it uses must be listed elsewhere",
     "definition": "names and versions cannot be mixed",

@@ -1,4 +1,4 @@
-"""Limits on bodies, before a request reaches the app (control-plane-api.md#limits)."""
+"""Limits on bodies, before a request reaches the app (api.md#limits)."""
 
 from __future__ import annotations
 

@@ -148,9 +148,16 @@ class Mirror(HostedService):
         for entry in batch:
             if entry.topic != self._spec.topic:
                 continue
-            value = self._spec.value(entry.body)
-            if value is None or self._keys.value(entry.subject) != value:
+            if self._is_news(entry):
                 self._enqueue(entry.subject, Priority.HIGH)
+
+    def _is_news(self, entry: JournalEntry) -> bool:
+        """Whether the facts of a record may have changed. One that cannot be read is queued, and reported there."""
+        try:
+            value = self._spec.value(entry.body)
+        except (ValueError, TypeError, KeyError):
+            return True
+        return value is None or self._keys.value(entry.subject) != value
 
     def _enqueue(self, record_id: str, priority: Priority) -> None:
         self._queued_since.setdefault(record_id, asyncio.get_running_loop().time())
@@ -289,13 +296,20 @@ class Mirror(HostedService):
         superfluous = self._keys.ids()
         async for stored in find_all(self._store, self._spec.kind, self._spec.where):
             superfluous.discard(stored.id)
-            if self._keys.value(stored.id) != self._spec.value(stored.body):
+            if self._differs(stored):
                 self._repair(stored.id)
         for record_id in sorted(superfluous & self._keys.ids()):
             self._repair(record_id)
         self.counters.comparisons += 1
         if self._gaps == gaps:  # otherwise one came during the comparison, perhaps for records already compared
             self._comparison_requested = None
+
+    def _differs(self, stored: StoredDocument) -> bool:
+        """Whether a key is not as its record says. One that cannot be read is queued, and reported there."""
+        try:
+            return self._keys.value(stored.id) != self._spec.value(stored.body)
+        except (ValueError, TypeError, KeyError):
+            return True
 
     def _repair(self, record_id: str) -> None:
         if record_id not in self._queued_since and record_id not in self._running_since:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+import structlog
 from prometheus_client import Counter
 
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.control_plane.store.port import Delete, Sort, Where
 from lcm.core import clock
+from lcm.core.text import single_line
 from lcm.model.audit import Actor, ActorKind
+from lcm.model.base import Record
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lcm.control_plane.records.unit_of_work import Transaction, UnitOfWork
     from lcm.control_plane.store.port import DocumentPage, Store, StoredDocument
+
+R = TypeVar("R", bound=Record)
+log = structlog.get_logger(__name__)
 
 LABLETS_REMOVED = Counter("lcm_lablets_removed_total", "Ended lablets whose record was removed")
 
@@ -55,14 +61,19 @@ async def _page(store: Store, where: Where, after: str | None) -> DocumentPage:
 
 async def _removable(store: Store, items: Sequence[StoredDocument]) -> list[StoredDocument]:
     """Those that are needed no more: a lab left behind is removed later, which needs the record of its lablet."""
-    left = {item.id: {lab.worker_id for lab in Lablet.model_validate_json(item.body).left_behind} for item in items}
-    workers = await store.get_many(WORKERS, sorted(set().union(*left.values())))
-    present = {
-        worker_id
-        for worker_id, stored in workers.items()
-        if Worker.model_validate_json(stored.body).status is not WorkerStatus.TERMINATED
-    }
-    return [item for item in items if not left[item.id] & present]
+    left = {item.id: {lab.worker_id for lab in lablet.left_behind} for item, lablet in _readable(items, Lablet)}
+    stored = await store.get_many(WORKERS, sorted(set().union(*left.values())))
+    ended = {item.id for item, worker in _readable(stored.values(), Worker) if worker.status is WorkerStatus.TERMINATED}
+    return [item for item in items if item.id in left and not left[item.id] & (stored.keys() - ended)]
+
+
+def _readable(items: Iterable[StoredDocument], model: type[R]) -> Iterator[tuple[StoredDocument, R]]:
+    """The records that can be read. The others stay: one that cannot be read must not stop the removal of all."""
+    for item in items:
+        try:
+            yield item, model.model_validate_json(item.body)
+        except ValueError as error:
+            log.error("record cannot be read and stays", record=item.id, error=single_line(str(error), 300))
 
 
 async def _remove(batch: Sequence[StoredDocument], reason: str, tx: Transaction) -> int:

@@ -234,6 +234,7 @@ class SchedulingCycle:
     async def _handle_block(self, pending: Sequence[Lablet], block: PlacementBlock) -> float | None:
         """Place nothing and request nothing. Expired lablets are recorded, and the block is reported to the others."""
         plan, _ = split_pending(pending, clock.earliest_now(), self._config)
+        self._count_skipped(plan)
         left = await self._end(plan)
         delay = self._report_delay(block)
         if delay > 0:

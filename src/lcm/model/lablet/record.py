@@ -17,6 +17,7 @@ from lcm.model.base import (
     LenientModel,
     Reason,
     Record,
+    RequestedTime,
     ResourceName,
     SingleLineText,
     StrictBool,
@@ -246,8 +247,8 @@ class CreateLabletRequest(StrictModel):
     ]
     owner: Annotated[SingleLineText, Field(min_length=1, max_length=128)] | None = None
     aws_region: str | None = None
-    starts_at: UtcDatetime | None = None
-    ends_at: UtcDatetime | None = None
+    starts_at: RequestedTime | None = None
+    ends_at: RequestedTime | None = None
     time_to_live_minutes: Annotated[float, Field(gt=0, le=525_600, strict=True)] | None = None
     lost_worker_policy: LostWorkerPolicy = LostWorkerPolicy.RESCHEDULE
 

@@ -11,6 +11,7 @@ from lcm.model.base import (
     WHOLE_NUMBER,
     Reason,
     RegionName,
+    RequestedTime,
     ResourceName,
     SingleLineText,
     StrictBool,
@@ -119,7 +120,7 @@ class HoldRequest(StrictModel):
     """Place a worker or the fleet on hold: nothing is changed until the hold ends."""
 
     reason: Reason
-    until: UtcDatetime | None = None
+    until: RequestedTime | None = None
 
 
 class LicenseRequest(StrictModel):

@@ -9,10 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from lcm.control_plane.journal.mirror import MirrorSettings
-from lcm.control_plane.store.port import StoreUnavailableError
+from lcm.control_plane.records.kinds import WORKERS, worker_fields
+from lcm.control_plane.store.port import Put, StoreUnavailableError
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.coordination import NO_LEASE, CoordinationDeniedError, CoordinationUnavailableError
+from lcm.model.worker.record import Worker
 from tests.support.network.faulty_coordination import UNREACHABLE, FaultyCoordination
 from tests.support.records.workers import a_worker
 from tests.support.virtual.mirror_world import PREFIX, SOON, World, fleet
@@ -318,3 +320,22 @@ async def test_a_store_that_is_down_deletes_nothing(world: World, monkeypatch: p
         assert not [reason for reason in plane.mirror.degradation() if reason.startswith("coordination")]
     await asyncio.sleep(20)
     assert await world.in_sync()
+
+
+async def test_a_record_that_cannot_be_read_delays_no_other(world: World) -> None:
+    plane = await world.plane()
+    await plane.add(*fleet(3))
+    await asyncio.sleep(SOON)
+    stored = await plane.store.get(WORKERS, "w-1")
+    assert stored is not None
+    fields = worker_fields(Worker.model_validate_json(stored.body))
+    await plane.store.commit([Put(WORKERS, "w-1", b"[]", stored.revision, fields)])
+    plane.mirror.on_gap()
+    await asyncio.sleep(SOON)
+    comparisons = plane.mirror.counters.comparisons
+    await plane.edit("w-2", status="PROVISIONING")
+    plane.mirror.on_gap()
+    await asyncio.sleep(60)
+    assert world.keys["w-2"]["status"] == "PROVISIONING"
+    assert plane.mirror.counters.comparisons > comparisons, "comparisons are finished"
+    assert plane.mirror.lag > 0, "it is reported as pending"

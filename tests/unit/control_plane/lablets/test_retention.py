@@ -11,10 +11,11 @@ import pytest
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets import retention
 from lcm.control_plane.lablets.retention import remove_ended_lablets
-from lcm.control_plane.records.kinds import AUDIT, LABLETS
+from lcm.control_plane.records.kinds import AUDIT, LABLETS, lablet_fields
+from lcm.control_plane.store.port import Put
 from lcm.core import clock
 from lcm.model.audit import AuditEntry
-from lcm.model.lablet.record import AbandonedLab
+from lcm.model.lablet.record import AbandonedLab, Lablet
 from lcm.model.lablet.status import LabletStatus
 from lcm.settings import StoreSettings
 from lcm.wiring.control_plane import make_maintenance
@@ -129,3 +130,14 @@ async def test_each_control_plane_removes_them_with_its_other_maintenance() -> N
         await asyncio.sleep(601)
         await service.stop()
         assert await present(desk) == []
+
+
+async def test_a_record_that_cannot_be_read_stays_and_the_others_are_removed(desk: LabletDesk) -> None:
+    for number in range(3):
+        await add(desk, f"l-{number}", LabletStatus.TERMINATED, 40 * DAY)
+    stored = await desk.store.get(LABLETS, "l-1")
+    assert stored is not None
+    fields = lablet_fields(Lablet.model_validate_json(stored.body))
+    await desk.store.commit([Put(LABLETS, "l-1", b'{"id": 7}', stored.revision, fields)])
+    assert await remove_ended_lablets(desk.unit_of_work, 30) == 2
+    assert await present(desk) == ["l-1"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lcm.client.base import Leader
@@ -18,9 +18,11 @@ from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.support.records.placement import CML_READY, a_capacity, a_ready_worker, needs
+from tests.support.virtual.control_plane import SYSTEM
 from tests.support.virtual.scheduling import SchedulingScene, start_scheduling_scene
 
 if TYPE_CHECKING:
+    from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.model.worker.record import Worker
 
 PENDING, SCHEDULED = LabletStatus.PENDING_SCHEDULING, LabletStatus.SCHEDULED
@@ -548,3 +550,69 @@ def _come_up(worker: Worker) -> Worker:
             "node_definitions": ("alpine",),
         }
     )
+
+
+async def set_start(scene: SchedulingScene, lablet_id: str, starts_at: datetime | None) -> None:
+    """Store a lablet as an older version accepted it."""
+
+    async def save(tx: Transaction) -> None:
+        lablet = await tx.lablet(lablet_id)
+        tx.save_lablet(lablet.model_copy(update={"starts_at": starts_at, "version": lablet.version + 1}), "changed")
+
+    await scene.plane.services.context.unit_of_work.run(SYSTEM, save)
+
+
+async def test_one_lablet_that_cannot_be_planned_delays_no_other() -> None:
+    """lablets.md#placement: a start in the year 1 is skipped, counted, and its record says why."""
+    async with start_scheduling_scene() as scene:
+        await scene.verified()
+        await scene.define()
+        [bad] = await scene.make()
+        await set_start(scene, bad.id, datetime(1, 1, 1, tzinfo=UTC))
+        await scene.stand_ready(2)
+        scheduler = await scene.start()
+        await asyncio.sleep(10)
+        await scene.make(3)
+        await asyncio.sleep(10)
+        by_id = {lablet.id: lablet for lablet in await scene.lablets()}
+        skipped = by_id.pop(bad.id)
+        assert {lablet.status for lablet in by_id.values()} == {SCHEDULED}
+        assert skipped.status is PENDING
+        assert skipped.placement is not None
+        assert "it cannot be planned: OverflowError" in skipped.placement.reason
+        assert scheduler.counters.skipped_record_count == 1
+        rounds, version = scheduler.counters.rounds_count, skipped.version
+        await asyncio.sleep(3600)
+        assert scheduler.counters.rounds_count - rounds < 200, "it causes no busy loop"
+        assert next(each for each in await scene.lablets() if each.id == bad.id).version == version
+        await set_start(scene, bad.id, None)
+        await asyncio.sleep(10)
+        assert (await scene.statuses()) == {SCHEDULED: 4}
+        assert scheduler.counters.skipped_record_count == 0
+
+
+async def test_a_bad_lablet_is_skipped_while_placement_is_blocked() -> None:
+    async with start_scheduling_scene() as scene:
+        await scene.verified()
+        await scene.define()
+        await scene.stand_ready(1)
+        bad, good = await scene.make(2)
+        await set_start(scene, bad.id, datetime(1, 1, 1, tzinfo=UTC))
+        await scene.people.fleet.hold(HoldRequest(reason="audit"))
+        await scene.start()
+        await asyncio.sleep(30)
+        by_id = {lablet.id: lablet for lablet in await scene.lablets()}
+        placement = by_id[good.id].placement
+        assert placement is not None
+        assert "on hold" in placement.reason
+
+
+async def test_extreme_dates_are_refused_at_the_door() -> None:
+    async with start_scheduling_scene() as scene:
+        await scene.define()
+        for moment in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00", "3300-01-01T00:00:00Z"):
+            for field in ("starts_at", "ends_at"):
+                body = {"definition": "lab", field: moment}
+                response = await scene.plane.ask("POST", "/api/lablets", json=body)
+                assert response.status_code == 422
+                assert response.json()["errors"][0]["field"] == field

@@ -17,14 +17,14 @@ from lcm.control_plane.journal.search import AuditFilter, search_audit
 from lcm.control_plane.journal.sse_client import EventFilter
 from lcm.control_plane.services import get_services
 from lcm.model.audit import ActorKind
-from lcm.model.base import SingleLineText, UtcDatetime
+from lcm.model.base import RequestedTime, SingleLineText
 from lcm.model.fleet.activity_summary import ActivitySummary
 from lcm.model.problems import ProblemCode
 
 router = APIRouter(prefix="/api", tags=["activity"], responses=error_responses(401, 403, 422, 429))
 
-Since = Annotated[UtcDatetime | None, Query(description="The start of the period, such as 2026-01-17T20:00:00Z.")]
-Until = Annotated[UtcDatetime | None, Query(description="The end of the period, exclusive.")]
+Since = Annotated[RequestedTime | None, Query(description="The start of the period, such as 2026-01-17T20:00:00Z.")]
+Until = Annotated[RequestedTime | None, Query(description="The end of the period, exclusive.")]
 Actors = Annotated[list[str] | None, Query(description=f"Names of actors. {REPEATABLE}")]
 ActorKinds = Annotated[
     list[str] | None,

@@ -32,7 +32,7 @@ from lcm.control_plane.http.query_params import (
 )
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Where
-from lcm.model.base import SingleLineText, UtcDatetime
+from lcm.model.base import RequestedTime, SingleLineText
 from lcm.model.worker.explain import Explanation
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import (
@@ -152,7 +152,7 @@ async def worker_metrics(
     request: Request,
     caller: Viewer,
     worker_id: WorkerIdPath,
-    since: Annotated[UtcDatetime | None, Query(description="The start of the period. Default: one hour ago.")] = None,
+    since: Annotated[RequestedTime | None, Query(description="The start of the period. Default: one hour ago.")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000, description="The maximum number of samples.")] = 1000,
 ) -> Response:
     """List the worker's metrics samples, oldest first."""

@@ -120,6 +120,12 @@ class SchedulingPlan:
     next_check_in: float | None = None
     """Seconds until time alone changes something: a start that comes near, or an end."""
 
+    def skip(self, lablet: Lablet, error: Exception) -> None:
+        """Leave out a lablet that cannot be planned: it waits, and its record says why."""
+        reason = f"it cannot be planned: {type(error).__name__}: {error}"[:_MAX_SKIP_REASON]
+        self.skipped.append(SkippedRecord("lablet", lablet.id, lablet.name, reason))
+        self.waiting.append(WaitingLablet(lablet, reason))
+
     def wake_at(self, moment: datetime | None, now: datetime) -> None:
         """Run the next cycle at this time at the latest."""
         if moment is not None:
@@ -148,19 +154,28 @@ def split_pending(
     """The lablets that need a worker now, and a plan that covers the others: expired, or not due yet."""
     plan, due = SchedulingPlan(), []
     for lablet in pending:
-        if lablet.ends_at is not None and lablet.ends_at <= now:
-            text = f"it expired at {lablet.ends_at:%Y-%m-%d %H:%M} UTC before a worker was found"
-            plan.expired.append(UnplaceableLablet(lablet, text))
-            continue
-        plan.wake_at(lablet.ends_at, now)
-        search_from = None if lablet.starts_at is None else lablet.starts_at - timedelta(seconds=config.lead_time)
-        if search_from is not None and search_from > now:
-            text = f"it starts later; the search for a worker begins at {search_from:%Y-%m-%d %H:%M} UTC"
-            plan.waiting.append(WaitingLablet(lablet, text))
-            plan.wake_at(search_from, now)
-            continue
-        due.append(lablet)
+        try:
+            if _is_due(plan, lablet, now, config):
+                due.append(lablet)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one record
+            plan.skip(lablet, error)
     return plan, due
+
+
+def _is_due(plan: SchedulingPlan, lablet: Lablet, now: datetime, config: PlanningConfig) -> bool:
+    """Whether a lablet needs a worker now; otherwise the plan says what it waits for, or that it has expired."""
+    if lablet.ends_at is not None and lablet.ends_at <= now:
+        text = f"it expired at {lablet.ends_at:%Y-%m-%d %H:%M} UTC before a worker was found"
+        plan.expired.append(UnplaceableLablet(lablet, text))
+        return False
+    search_from = None if lablet.starts_at is None else lablet.starts_at - timedelta(seconds=config.lead_time)
+    plan.wake_at(lablet.ends_at, now)
+    if search_from is not None and search_from > now:
+        text = f"it starts later; the search for a worker begins at {search_from:%Y-%m-%d %H:%M} UTC"
+        plan.waiting.append(WaitingLablet(lablet, text))
+        plan.wake_at(search_from, now)
+        return False
+    return True
 
 
 @dataclass(slots=True)
@@ -246,9 +261,7 @@ class Planner:
         try:
             self._place_lablet(lablet)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one record
-            reason = f"it cannot be planned: {type(error).__name__}: {error}"[:_MAX_SKIP_REASON]
-            self.plan.skipped.append(SkippedRecord("lablet", lablet.id, lablet.name, reason))
-            self.plan.waiting.append(WaitingLablet(lablet, reason))
+            self.plan.skip(lablet, error)
 
     def _place_lablet(self, lablet: Lablet) -> None:
         shape = shape_of(lablet)
