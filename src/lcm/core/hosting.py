@@ -111,6 +111,17 @@ async def wait_for_event(event: asyncio.Event, seconds: float | None) -> None:
         return
 
 
+def run_process(main: Coroutine[object, object, R]) -> R:
+    """Run the main coroutine of a long-lived process on uvloop.
+
+    A request costs less CPU there than on asyncio's own loop, and an open TLS connection a fraction of the memory.
+    """
+    import uvloop  # imported here: short commands do not need it
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
 class Host:
     """Starts services in order and stops them in reverse. SIGTERM or SIGINT stops it; a second signal skips the grace.
 

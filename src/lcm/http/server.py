@@ -15,7 +15,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lcm.core import clock
-from lcm.core.hosting import HostedService
+from lcm.core.hosting import HostedService, cancel_and_wait
+from lcm.http.protocol import HttpProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 _GRACEFUL_SHUTDOWN_SECONDS = 3
+_BACKLOG = 2048  # connections that wait to be accepted, as many as uvicorn allows
 SAMPLES_PER_CHUNK: Final = 500
 _HEADER_LINES: Final = 2  # what a family is, and of which type
 
@@ -52,10 +54,12 @@ class HttpServer(HostedService):
         return f"http://{host}:{port}"
 
     async def start(self) -> None:
-        """Listen. A port in use is reported before anything else happens."""
+        """Listen; returns when connections are accepted. A port in use is reported before anything else happens."""
         self._socket = self._bind()
         config = uvicorn.Config(
             self.app,
+            http=HttpProtocol,
+            ws="none",
             log_config=None,
             log_level="warning",
             access_log=False,
@@ -64,6 +68,14 @@ class HttpServer(HostedService):
         )
         self._server = _UvicornServer(config)
         self._serving = self._spawn(self._server.serve(sockets=[self._socket]), "serve")
+        listening = asyncio.create_task(self._server.listening.wait())
+        try:
+            await asyncio.wait([self._serving, listening], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_and_wait([listening])
+        if self._serving.done():
+            await self._serving  # raises its error
+            raise RuntimeError("the HTTP server ended before it could listen")
 
     async def stop(self) -> None:
         """Let running requests finish, then close."""
@@ -82,6 +94,8 @@ class HttpServer(HostedService):
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(address)
+            # Two processes can bind a port on which neither listens yet; only one of them can listen.
+            listening.listen(_BACKLOG)
         except OSError as error:
             listening.close()
             hint = f"stop the process that listens there, or set {self._port_setting} or BIND_HOST"
@@ -91,7 +105,15 @@ class HttpServer(HostedService):
 
 
 class _UvicornServer(uvicorn.Server):
-    """uvicorn without its signal handlers: `Host` handles signals."""
+    """uvicorn without its signal handlers: `Host` handles signals. `listening` is set once it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lcm.core.backoff import Backoff
-from lcm.core.hosting import STOP_SIGNALS, Host, HostedService, cancel_and_wait, keep_running
+from lcm.core.hosting import STOP_SIGNALS, Host, HostedService, cancel_and_wait, keep_running, run_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,3 +180,10 @@ async def test_a_cancelled_task_may_clean_up() -> None:
     await asyncio.sleep(1)
     await cancel_and_wait([task])
     assert cleaned
+
+
+def test_processes_run_on_uvloop() -> None:
+    async def main() -> str:
+        return type(asyncio.get_running_loop()).__module__
+
+    assert run_process(main()) == "uvloop"

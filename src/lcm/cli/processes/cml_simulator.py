@@ -9,6 +9,7 @@ import sys
 from lcm.cli.errors import FAILED, OK, USAGE, print_error
 from lcm.cml.simulator import CmlSimulator, SimulatorSettings
 from lcm.cml.simulator.listener import PortUnavailableError
+from lcm.core.hosting import run_process
 
 _MAX_PORT = 65_535
 
@@ -29,7 +30,7 @@ def run_simulator(
     )
     try:
         _check_arguments(settings, port, control_port)
-        return asyncio.run(_serve(settings, host, port, control_port))
+        return run_process(_serve(settings, host, port, control_port))
     except ValueError as error:
         return print_error(str(error), USAGE)
     except PortUnavailableError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import importlib
 import os
@@ -12,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lcm.cli.errors import FAILED, USAGE, UsageError, print_error
+from lcm.core.hosting import run_process
 from lcm.core.logs import configure_logging
 from lcm.http.server import PortInUseError
 from lcm.settings import LogSettings, SettingsError, load
@@ -127,7 +127,7 @@ def _run(
         raise_descriptor_limit()
     failed: tuple[type[Exception], ...] = (PortInUseError, *failures)
     try:
-        return asyncio.run(serve(settings))
+        return run_process(serve(settings))
     except invalid as error:
         return print_error(str(error), USAGE)
     except failed as error:

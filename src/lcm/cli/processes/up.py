@@ -18,6 +18,7 @@ from lcm.cli.processes.services import (
 from lcm.control_plane.fleet.system import InstallationMismatchError
 from lcm.control_plane.secrets.keys import SecretKeyError
 from lcm.control_plane.store.port import StoreError
+from lcm.core.hosting import run_process
 from lcm.core.logs import configure_logging
 from lcm.http.server import PortInUseError
 from lcm.settings import SettingsError, load
@@ -57,7 +58,7 @@ def run_up(
     configure_logging(loaded.settings.log_level, loaded.settings.log_format)
     raise_descriptor_limit()
     try:
-        return asyncio.run(serve_up(loaded, options, print_up_banner))
+        return run_process(serve_up(loaded, options, print_up_banner))
     except (SecretKeyError, InstallationMismatchError, RegionConfigError, InvalidSettingsError) as error:
         return print_error(str(error), USAGE)
     except (PortInUseError, StoreError, SimulatedWorldError, MissingExtraError) as error:

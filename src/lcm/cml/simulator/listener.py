@@ -118,6 +118,7 @@ class HttpListener:
             return
         config = uvicorn.Config(
             self._app,
+            http="httptools",
             log_config=None,
             log_level="critical",
             access_log=False,
