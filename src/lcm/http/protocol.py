@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from uvicorn.config import Config
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
     from uvicorn.server import ServerState
 
 MAX_HEADER_BYTES: Final = 64 * 1024
@@ -54,7 +55,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _reject_headers(self) -> None:
-        responding = self.cycle is not None and not self.cycle.response_complete
-        if not responding:  # else this would end up inside another response
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:  # else this would end up inside another response
             self.transport.write(_TOO_LARGE_RESPONSE)
         self.transport.close()
