@@ -18,11 +18,11 @@ def humanize_duration(length: timedelta) -> str:
         if seconds < size:
             continue
         count, rest = divmod(seconds, size)
-        words = _count_with_unit(count, unit)
+        words = count_of(count, unit)
         if unit in ("day", "hour") and count < 10:
             smaller, smaller_size = _UNITS[number + 1]
             more = rest // smaller_size
-            words += f" {_count_with_unit(more, smaller)}" if more else ""
+            words += f" {count_of(more, smaller)}" if more else ""
         return words
     return "a moment"
 
@@ -51,10 +51,11 @@ def as_clause(text: str) -> str:
     return plain if len(plain) <= _MAX_CLAUSE_LENGTH else plain[: _MAX_CLAUSE_LENGTH - 1].rstrip() + "…"
 
 
-def _count_with_unit(count: int, unit: str) -> str:
-    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+def count_of(count: int, unit: str) -> str:
+    """Format a count: `1 lablet`, `3 lablets`, `1,200 workers`."""
+    return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"
 
 
 def count_with_verb(count: int, unit: str) -> str:
     """Format a count with its verb: `1 lablet is`, `3 lablets are`."""
-    return f"{_count_with_unit(count, unit)} {'is' if count == 1 else 'are'}"
+    return f"{count_of(count, unit)} {'is' if count == 1 else 'are'}"

@@ -10,7 +10,7 @@ from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.completion import complete_definitions, complete_lablets, complete_workers
 from lcm.cli.runtime.options import ReasonOption, YesOption, make_command_group
-from lcm.cli.runtime.session import Session, confirm, require_terminal
+from lcm.cli.runtime.session import Session, confirm_by_name, require_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -192,7 +192,8 @@ async def terminate_lablet(
     lablet = await find_lablet(session.client, name)
     if not yes and not session.dry_run and lablet.wanted and lablet.status not in FINAL_LABLET_STATUSES:
         require_terminal()
-        if not confirm(f"Terminate {lablet.name}, which is {lablet.status}, and delete its lab?"):
+        question = f"Terminate {lablet.name}, which is {lablet.status}, and delete its lab?"
+        if not confirm_by_name(question, lablet.name):
             raise CommandError("no changes made")
     after = ended(lablet, clock.now(), reason or "")
     session.forecast = [(lablet.name, _end_description(lablet, after))]

@@ -48,9 +48,11 @@ async def _change_setting(session: Session, group: str, name: str, value: Any) -
 
     patch = validate(FleetSettingsPatch, {group: {name: value}})
     before = _format_setting(await session.client.fleet.settings(), group, name)
-    session.forecast = [(name, f"{before} → {'startup configuration' if value is None else value}")]
+    effects = (await session.client.fleet.preview_settings(patch)).effects
+    change = f"{before} → {'startup configuration' if value is None else value}"
+    session.forecast = [(name, change), *(("then", effect) for effect in effects)]
     after = await session.client.fleet.change_settings(patch)
-    text = f"{name} is {_format_setting(after, group, name)} (was {before})."
+    text = "\n".join([f"{name} is {_format_setting(after, group, name)} (was {before}).", *effects])
     session.printer.item(after, name, lambda _: session.printer.line(text))
 
 

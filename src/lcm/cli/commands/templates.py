@@ -11,8 +11,8 @@ from lcm.cli.errors import CommandError
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.completion import complete_templates
-from lcm.cli.runtime.options import make_command_group
-from lcm.cli.runtime.session import Session
+from lcm.cli.runtime.options import YesOption, make_command_group
+from lcm.cli.runtime.session import Session, confirm
 
 if TYPE_CHECKING:
     from lcm.model.worker.template import WorkerTemplate
@@ -100,12 +100,17 @@ async def enable_template(session: Session, name: TemplateArgument) -> None:
 
 
 @command(app, "disable", mutates=True)
-async def disable_template(session: Session, name: TemplateArgument) -> None:
-    """Disable a template: no new workers can be created from it."""
+async def disable_template(session: Session, name: TemplateArgument, yes: YesOption = False) -> None:
+    """Disable a template: no new workers can be created from it. Asks for confirmation."""
     from lcm.cli.runtime.lookup import find_template
 
     template = await find_template(session.client, name)
-    session.forecast = [("then", "no new workers can be created from it; existing workers are unaffected")]
+    effect = "no new workers can be created from it; existing workers are unaffected"
+    if not yes and not session.dry_run and template.enabled:
+        question = f"Disable {template.name}? Then {effect}."
+        if not confirm(question):
+            raise CommandError("no changes made")
+    session.forecast = [("then", effect)]
     _print_result(
         session,
         await session.client.templates.disable(template.name),

@@ -10,7 +10,7 @@ from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.completion import complete_templates
 from lcm.cli.runtime.options import ReasonOption, RequiredReasonOption, UntilOption, WorkerArgument, YesOption, validate
-from lcm.cli.runtime.session import Session, confirm, require_terminal
+from lcm.cli.runtime.session import Session, confirm, confirm_by_name, require_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -199,7 +199,7 @@ async def terminate_worker(
     if not yes and not session.dry_run and worker.desired_status != "TERMINATED":
         require_terminal()
         await show_termination_losses(session, worker)
-        if not confirm(f"Terminate {worker.name} permanently?"):
+        if not confirm_by_name(f"Terminate {worker.name} permanently?", worker.name):
             raise CommandError("no changes made")
     await _send(session, worker, "terminate", reason)
 

@@ -37,6 +37,7 @@ class Board:
     selected_id: str | None = None  # an id, as rows come and go
     editing_filter: bool = False
     pending_action: str | None = None
+    typed: str = ""  # the answer to the pending question so far
     message: str = ""
     overlay: str = ""  # an explanation that covers the list
 
@@ -84,7 +85,7 @@ class Board:
         elif worker is not None and key in ("e", keyboard.ENTER):
             return BoardAction(EXPLAIN, worker)
         elif worker is not None and key in ACTIONS:
-            self.selected_id, self.pending_action = worker.id, ACTIONS[key]
+            self.selected_id, self.pending_action, self.typed = worker.id, ACTIONS[key], ""
         return None
 
     def prompt(self) -> str:
@@ -92,13 +93,21 @@ class Board:
         worker = self.selected
         if self.pending_action is None or worker is None:
             return ""
-        return f"{_QUESTIONS[self.pending_action].format(name=worker.name)} y / n"
+        question = _QUESTIONS[self.pending_action].format(name=worker.name)
+        return f"{question} Type its name and Enter, Esc to go back: {self.typed}▏"
 
     def _answer(self, key: str) -> BoardAction | None:
-        if key == keyboard.RESIZED:
+        """Type the name of the worker, so that no single key changes anything."""
+        if key == keyboard.ERASE:
+            self.typed = self.typed[:-1]
+        elif len(key) == 1:
+            self.typed += key
+        if key not in (keyboard.ENTER, keyboard.ESCAPE):
             return None
-        action = BoardAction(self.pending_action or "", self.selected) if key.lower() == "y" else None
-        self.message = "" if action is not None else "No changes made."
+        worker = self.selected
+        agreed = key == keyboard.ENTER and worker is not None and self.typed == worker.name
+        action = BoardAction(self.pending_action or "", worker) if agreed else None
+        self.message = "" if agreed else "No changes made."
         self.pending_action = None
         return action
 

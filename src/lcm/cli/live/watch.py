@@ -28,7 +28,7 @@ _HEADER_LINES, _FOOTER_LINES = 2, 3  # lines above and below the workers
 async def watch(session: Session) -> None:
     """Live view of the fleet: drawn in place with keys for actions on a terminal, one line per change elsewhere.
 
-    Keys: q quit, / filter, up and down select, s start, p stop (pause), d drain, e explain. Changes ask first.
+    Keys: q quit, / filter, up and down select, s start, p stop (pause), d drain, e explain. Changes ask for the name.
     """
     if session.printer.is_terminal and sys.stdin.isatty() and session.printer.for_people:
         await _watch_on_terminal(session)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lcm.cli.runtime.target import Target
 
 _MASK = "***"
-_READ_ONLY_POSTS = ("/api/lablets/preview",)  # a POST that changes nothing
+_READ_ONLY_POSTS = ("/api/lablets/preview", "/api/settings/preview")  # these change nothing
 _SECRET_FIELDS = ("license_token", "cml_password", "token")
 
 

@@ -110,18 +110,27 @@ async def _run_session(session: Session, work: Callable[[Session], Awaitable[Non
 
 def confirm(question: str) -> bool:
     """Whether the user confirms. Without a terminal it raises."""
+    return _ask(f"{question} [y/N] ").lower() in ("y", "yes")
+
+
+def confirm_by_name(question: str, name: str) -> bool:
+    """Whether the user types the name, which nobody does by accident. Without a terminal it raises."""
+    return _ask(f"{question} Type {name} to confirm: ") == name
+
+
+def _ask(prompt: str) -> str:
     require_terminal()
     sys.stdout.flush()
     # asyncio's handler would only record a Ctrl-C while this blocks. Use the default one from the prompt on.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.write(prompt)
         sys.stderr.flush()
         _wait_for_line()
         answer = sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, before)
-    return answer.strip().lower() in ("y", "yes")
+    return answer.strip()
 
 
 def _wait_for_line() -> None:

@@ -9,6 +9,7 @@ from lcm.client.responses import ApiRequest
 from lcm.model.audit import AuditEntry
 from lcm.model.base import Page
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
+from lcm.model.fleet.settings_preview import SettingsPreview
 from lcm.model.fleet.state import FleetState, FleetSummary, LeadershipReset, PlannedWorker
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ class Fleet(Resource):
     async def settings(self) -> FleetSettings:
         """The effective settings."""
         return await self._send(ApiRequest("fleet.settings", "GET", api_path("settings")), FleetSettings)
+
+    async def preview_settings(self, body: FleetSettingsPatch) -> SettingsPreview:
+        """What a change of settings would do. Nothing is stored."""
+        call = ApiRequest("fleet.preview-settings", "POST", api_path("settings", "preview"), body=encode_body(body))
+        return await self._send(call, SettingsPreview)
 
     async def change_settings(self, body: FleetSettingsPatch) -> FleetSettings:
         """Store values that override the startup configuration; null resets one."""

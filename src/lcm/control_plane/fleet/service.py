@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet.breaker import apply_report, close_breakers
 from lcm.control_plane.fleet.state_reads import read_fleet_state, read_leaders
+from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.decisions import read_decisions
@@ -26,10 +27,12 @@ from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.urgency import LAST_WORKER_PROBLEM
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Leader, Transaction
     from lcm.control_plane.store.port import FieldValue
     from lcm.model.worker.requests import BreakerReport, HoldRequest
@@ -94,7 +97,7 @@ class FleetService:
         """The fleet state: its hold, the open breakers, the last scale-down."""
         return await read_fleet_state(self._context.store)
 
-    async def hold(self, caller: Caller, request: HoldRequest) -> FleetState:
+    async def hold(self, caller: Caller, request: HoldRequest, key: IdempotencyKey | None = None) -> FleetState:
         """Put the fleet on hold: controllers stop changing workers."""
 
         async def attempt(tx: Transaction) -> FleetState:
@@ -104,9 +107,10 @@ class FleetService:
                 return state
             return _save_state(tx, state.model_copy(update={"hold": held}), "fleet_held", request.reason)
 
-        return await self._context.unit_of_work.run(caller.actor, attempt)
+        return await self._run(caller, key, attempt)
 
-    async def release(self, caller: Caller) -> FleetState:
+    async def release(self, caller: Caller, key: IdempotencyKey | None = None) -> FleetState:
+        """Release the hold of the fleet."""
 
         async def attempt(tx: Transaction) -> FleetState:
             state = await tx.fleet()
@@ -114,9 +118,11 @@ class FleetService:
                 return state
             return _save_state(tx, state.model_copy(update={"hold": None}), "fleet_released")
 
-        return await self._context.unit_of_work.run(caller.actor, attempt)
+        return await self._run(caller, key, attempt)
 
-    async def reset_breakers(self, caller: Caller, region: str | None = None) -> FleetState:
+    async def reset_breakers(
+        self, caller: Caller, region: str | None = None, key: IdempotencyKey | None = None
+    ) -> FleetState:
         """Close all breakers, or the one of a region, on behalf of a person."""
 
         async def attempt(tx: Transaction) -> FleetState:
@@ -126,7 +132,13 @@ class FleetService:
                 return state
             return close_breakers(tx, state, regions, "breaker_reset", region or "all regions")
 
-        return await self._context.unit_of_work.run(caller.actor, attempt)
+        return await self._run(caller, key, attempt)
+
+    async def _run(
+        self, caller: Caller, key: IdempotencyKey | None, attempt: Callable[[Transaction], Awaitable[FleetState]]
+    ) -> FleetState:
+        body = await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+        return FleetState.model_validate_json(body)
 
     async def report_breaker(self, leader: Leader, report: BreakerReport) -> FleetState:
         """Open or close a breaker on behalf of a controller. Some breakers only a person may close."""

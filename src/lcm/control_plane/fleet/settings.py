@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from lcm.control_plane.records.kinds import SETTINGS
-from lcm.control_plane.store.port import Put
+from lcm.control_plane.records.kinds import FLEET, SETTINGS, WORKERS, find_all
+from lcm.control_plane.store.port import Put, Where
+from lcm.core import clock
 from lcm.model.fleet.settings import FleetSettings
+from lcm.model.fleet.settings_preview import preview_settings
+from lcm.model.fleet.state import FleetState
 from lcm.model.validation import problems_of
+from lcm.model.worker.record import Worker
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
     from lcm.model.fleet.settings import FleetSettingsPatch
+    from lcm.model.fleet.settings_preview import SettingsPreview
 
 _SETTINGS_ID = "fleet"
 _GROUPS = ("idle", "discovery", "scaling")
@@ -27,24 +33,48 @@ async def read_fleet_settings(store: Store, base: FleetSettings) -> FleetSetting
     return base if stored is None else _merge_settings(base, json.loads(stored.body))
 
 
+async def preview_fleet_settings(store: Store, base: FleetSettings, patch: FleetSettingsPatch) -> SettingsPreview:
+    """What a patch would change, and what would follow from it now. Nothing is stored."""
+    stored = await store.get(SETTINGS, _SETTINGS_ID)
+    values: dict[str, dict[str, Any]] = {} if stored is None else json.loads(stored.body)
+    running = Where(any_of={"status": [WorkerStatus.RUNNING.value], "desired_status": [DesiredStatus.RUNNING.value]})
+    not_terminated = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
+    counts = await store.count_by(WORKERS, ["aws_region"], not_terminated)
+    now, fleet = clock.now(), await store.get(FLEET, FLEET.name)
+    hold = None if fleet is None else FleetState.model_validate_json(fleet.body).hold
+    return preview_settings(
+        _merge_settings(base, values),
+        _merge_settings(base, _patched(values, patch)),
+        [Worker.model_validate_json(each.body) async for each in find_all(store, WORKERS, running)],
+        workers_per_region={str(region): count for (region,), count, _ in counts},
+        fleet_held=hold is not None and hold.active(now),
+        now=now,
+    )
+
+
 async def patch_fleet_settings(tx: Transaction, base: FleetSettings, patch: FleetSettingsPatch) -> FleetSettings:
     """Store values, or reset stored ones with null. One invalid value rejects the whole patch."""
     stored = await tx.store.get(SETTINGS, _SETTINGS_ID)
     before: dict[str, dict[str, Any]] = {} if stored is None else json.loads(stored.body)
     before = {**{group: {} for group in _GROUPS}, **before}
-    after = {group: dict(values) for group, values in before.items()}
-    for group in _GROUPS:
-        for name, value in patch.provided(group).items():
-            if value is None:
-                after[group].pop(name, None)
-            else:
-                after[group][name] = value
+    after = _patched(before, patch)
     settings = _merge_settings(base, after)
     if after != before:
         body = json.dumps(after, sort_keys=True).encode()
         tx.stage(Put(SETTINGS, _SETTINGS_ID, body, None if stored is None else stored.revision))
         tx.audit("settings_changed", "settings", changed={group: patch.provided(group) for group in _GROUPS})
     return settings
+
+
+def _patched(stored: dict[str, dict[str, Any]], patch: FleetSettingsPatch) -> dict[str, dict[str, Any]]:
+    after = {group: dict(stored.get(group, {})) for group in (*stored, *_GROUPS)}
+    for group in _GROUPS:
+        for name, value in patch.provided(group).items():
+            if value is None:
+                after[group].pop(name, None)
+            else:
+                after[group][name] = value
+    return after
 
 
 def _merge_settings(base: FleetSettings, stored: dict[str, dict[str, Any]]) -> FleetSettings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -39,15 +39,19 @@ class IdempotencyKey:
         """The id under which its response is stored."""
         return hashlib.sha256(f"{self.caller}\0{self.key}".encode()).hexdigest()
 
+    def for_part(self, name: str) -> IdempotencyKey:
+        """The key of one part of a request that changes several records, each in a commit of its own."""
+        return replace(self, key=f"{self.key}\0{name}")
+
     @property
     def fingerprint(self) -> str:
         """A hash of the request. The request itself is not stored: it may contain a secret."""
         return hashlib.sha256(self.request).hexdigest()
 
 
-async def find_response(tx: Transaction, key: IdempotencyKey | None) -> bytes | None:
+async def find_response(store: Store, key: IdempotencyKey | None) -> bytes | None:
     """The stored response for this key; rejected if it was stored for a different request."""
-    stored = None if key is None else await tx.store.get(IDEMPOTENT_RESPONSES, key.id)
+    stored = None if key is None else await store.get(IDEMPOTENT_RESPONSES, key.id)
     if key is None or stored is None:
         return None
     saved = json.loads(stored.body)
@@ -78,7 +82,7 @@ async def run_idempotent(
     """Run an attempt that returns a record, or return the stored response for this key."""
 
     async def once(tx: Transaction) -> bytes:
-        stored = await find_response(tx, key)
+        stored = await find_response(tx.store, key)
         if stored is not None:
             return stored
         response = (await attempt(tx)).model_dump_json().encode()

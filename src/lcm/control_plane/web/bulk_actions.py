@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.query_params import split_values
-from lcm.control_plane.web.forms import query_ids
+from lcm.control_plane.web.forms import query_ids, require_typed
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.status import IllegalWorkerTransitionError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fastapi import Request
     from fastapi.responses import HTMLResponse
 
+    from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.web.workers.action_preview import ActionPreview
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
@@ -72,14 +73,20 @@ def _group_by_effect(changing: Sequence[tuple[Worker | Lablet, ActionPreview]]) 
 
 
 async def apply_to_each(
-    form: dict[str, list[str]], result_text: str, change: Callable[[str, int | None], Awaitable[object]]
+    form: dict[str, list[str]],
+    key: IdempotencyKey | None,
+    result_text: str,
+    change: Callable[[str, int | None, IdempotencyKey | None], Awaitable[object]],
 ) -> HTMLResponse:
-    """Change each record on its own; a refusal does not affect the others."""
+    """Change each record on its own; a refusal does not affect the others. The user typed how many there are."""
+    targets = split_values(form.get("targets", []))[:MAX_BULK_TARGETS]
+    require_typed(form, str(len(targets)), "number of records")
     done, refused = 0, []
-    for target in split_values(form.get("targets", []))[:MAX_BULK_TARGETS]:
+    for target in targets:
         record_id, _, version = target.partition(":")
+        part_key = None if key is None else key.for_part(record_id)
         try:
-            await change(record_id, int(version) if version.isdecimal() else None)
+            await change(record_id, int(version) if version.isdecimal() else None, part_key)
             done += 1
         except (ProblemError, IllegalWorkerTransitionError) as error:
             refused.append(f"{record_id}: {getattr(error, 'detail', error)}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlencode
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.query_params import split_values
+from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.model.problems import ProblemCode
 from lcm.model.validation import problems_of
 
@@ -18,11 +19,18 @@ if TYPE_CHECKING:
     from fastapi import Request
     from pydantic import ValidationError
 
+    from lcm.control_plane.auth.roles import Caller
+
 WHOLE_FORM = "form"
 """Stands for the whole form among its problems by field."""
 MAX_IDS = 100
 _MAX_FORM_FIELDS = 2_000
 _VERSION_PATTERN = re.compile(r"[0-9]{1,15}")
+KEY_FIELD: Final = "idempotency_key"
+"""The field with the key of a form. Each rendered form has a new one, so that a form has an effect once."""
+CONFIRM_FIELD: Final = "confirm"
+"""The field in which a user types a name or a number to confirm an action that cannot be undone."""
+_MAX_KEY_LENGTH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,21 @@ def form_version(form: dict[str, list[str]]) -> int | None:
     if not _VERSION_PATTERN.fullmatch(version):
         raise ProblemError(ProblemCode.INVALID, "version: must be the version of the record, a whole number")
     return int(version)
+
+
+def form_key(request: Request, caller: Caller, form: dict[str, list[str]]) -> IdempotencyKey | None:
+    """The key of a submitted form. A form that is sent again, by a double click or after an error, changes nothing."""
+    key = form_field(form, KEY_FIELD)[:_MAX_KEY_LENGTH]
+    if not key:
+        return None
+    content = urlencode(sorted((name, values) for name, values in form.items() if name != KEY_FIELD), doseq=True)
+    return IdempotencyKey(caller.name, key, f"{request.method} {request.url.path}\n{content}".encode())
+
+
+def require_typed(form: dict[str, list[str]], expected: str, what: str) -> None:
+    """Refuse the action unless the user typed what the dialog asked for."""
+    if form_field(form, CONFIRM_FIELD) != expected:
+        raise ProblemError(ProblemCode.INVALID, f"{CONFIRM_FIELD}: type {expected}, the {what}, to confirm")
 
 
 def query_ids(request: Request, limit: int = MAX_IDS) -> list[str]:

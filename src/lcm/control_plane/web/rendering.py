@@ -110,7 +110,7 @@ def template_environment() -> Environment:
         "sparkline": sparkline,
         "e": escape,
     }
-    jinja.globals |= {"static": ASSETS.url, "navigation": NAVIGATION}
+    jinja.globals |= {"static": ASSETS.url, "navigation": NAVIGATION, "new_key": lambda: clock.new_id("form")}
     return jinja
 
 

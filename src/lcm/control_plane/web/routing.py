@@ -15,6 +15,7 @@ from lcm.control_plane.web.rendering import render_fragment, render_toast
 from lcm.control_plane.web.workers import actions, dialogs
 from lcm.control_plane.web.workers import detail_page as worker_page
 from lcm.control_plane.web.workers import list_page as workers_page
+from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request, Response
@@ -40,6 +41,11 @@ _PAGES = (
 ROUTERS = (assets.router, api_reference.router, *(each.router for each in _PAGES))
 
 
+_FORM_ALREADY_SENT = (
+    "This form was already sent with other values, and they were saved. Close it and check the current state."
+)
+
+
 def install(app: FastAPI) -> None:
     """Serve the pages, and show errors to browsers as pages."""
     auth.install(app)
@@ -53,6 +59,9 @@ def error_page(request: Request, problem: Problem) -> Response | None:
     if request.url.path.startswith("/api/"):
         return None
     if is_fragment(request):
+        if problem.code is ProblemCode.IDEMPOTENCY_MISMATCH:
+            # The first response was lost, and the form was changed since.
+            problem = problem.model_copy(update={"detail": _FORM_ALREADY_SENT})
         return render_toast(problem.detail or problem.title, kind="bad", status=problem.status)
     if "text/html" in request.headers.get("Accept", ""):
         title = "Page not found" if problem.status == 404 else problem.title

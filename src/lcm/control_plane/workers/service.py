@@ -95,7 +95,14 @@ class WorkerService:
 
         return await self._run(caller, key, attempt)
 
-    async def patch(self, caller: Caller, worker_id: str, request: UpdateWorkerRequest, if_match: int | None) -> bytes:
+    async def patch(
+        self,
+        caller: Caller,
+        worker_id: str,
+        request: UpdateWorkerRequest,
+        if_match: int | None,
+        key: IdempotencyKey | None = None,
+    ) -> bytes:
         """Change the fields that people may edit."""
 
         async def attempt(tx: Transaction) -> Worker:
@@ -107,7 +114,7 @@ class WorkerService:
                 tx.audit("patched", worker_id, fields=fields)  # a secret was replaced, although the record is the same
             return tx.save_worker(after, "patched", fields=fields)
 
-        return await self._run(caller, None, attempt)
+        return await self._run(caller, key, attempt)
 
     async def command(
         self,

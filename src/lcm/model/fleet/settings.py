@@ -8,9 +8,9 @@ from pydantic import Field, create_model
 
 from lcm.model.base import WHOLE_NUMBER, CaseInsensitiveEnum, LenientModel, SingleLineText, StrictBool, StrictModel
 
-Minutes = Annotated[float, Field(gt=0, le=60 * 24 * 365, strict=True)]
+Minutes = Annotated[float, Field(ge=1, le=60 * 24 * 365, strict=True)]
 MinutesOrZero = Annotated[float, Field(ge=0, le=60 * 24 * 365, strict=True)]
-Seconds = Annotated[float, Field(gt=0, le=60 * 60 * 24 * 365, strict=True)]
+Seconds = Annotated[float, Field(ge=1, le=60 * 60 * 24 * 365, strict=True)]
 SecondsOrZero = Annotated[float, Field(ge=0, le=60 * 60 * 24 * 365, strict=True)]
 
 

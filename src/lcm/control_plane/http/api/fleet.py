@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.fleet.settings import patch_fleet_settings
+from lcm.control_plane.fleet.settings import patch_fleet_settings, preview_fleet_settings
 from lcm.control_plane.http.deps import Admin, LeaderDep, Operator, Viewer
 from lcm.control_plane.http.errors import error_responses
 from lcm.control_plane.http.pagination import Cursor, Limit
@@ -15,6 +15,7 @@ from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.control_plane.services import get_services
 from lcm.model.base import Ack, RegionName
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
+from lcm.model.fleet.settings_preview import SettingsPreview
 from lcm.model.fleet.state import FleetPlan, FleetState, FleetSummary, LeadershipReset
 from lcm.model.problems import ProblemCode
 from lcm.model.system import ControllerReport, SystemHealth
@@ -87,6 +88,13 @@ async def change_settings(request: Request, caller: Admin, body: FleetSettingsPa
         return await patch_fleet_settings(tx, context.base_settings, body)
 
     return await context.unit_of_work.run(caller.actor, attempt)
+
+
+@router.post("/settings/preview")
+async def preview_settings(request: Request, caller: Viewer, body: FleetSettingsPatch) -> SettingsPreview:
+    """Preview a change of fleet settings: which values would change, and what would follow. Nothing is stored."""
+    context = get_services(request).context
+    return await preview_fleet_settings(context.store, context.base_settings, body)
 
 
 system_router = APIRouter(prefix="/api", tags=["system"], responses=error_responses(401, 403, 422, 429))

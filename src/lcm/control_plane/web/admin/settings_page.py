@@ -12,12 +12,13 @@ from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.fleet.settings import patch_fleet_settings
+from lcm.control_plane.fleet.settings import patch_fleet_settings, preview_fleet_settings
+from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import SETTINGS
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.auth import AdminUser, CurrentUser
-from lcm.control_plane.web.forms import FormState, field_problems, form_field, parse_number, read_form
-from lcm.control_plane.web.rendering import render_fragment, render_page, template_environment
+from lcm.control_plane.web.forms import FormState, field_problems, form_field, form_key, parse_number, read_form
+from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, template_environment
 from lcm.core import clock
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
 from lcm.model.problems import ProblemCode
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lcm.control_plane.auth.roles import Caller
+    from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.services import Services
     from lcm.control_plane.web.auth import WebUser
@@ -159,44 +161,81 @@ async def settings_page(request: Request, user: CurrentUser) -> HTMLResponse:
     )
 
 
+@router.post("/settings/{group}/confirm")
+async def confirm_settings(request: Request, user: AdminUser, group: GroupPath) -> HTMLResponse:
+    """Show what would change and what would follow from it. Nothing is stored."""
+    submitted = await _read_values(request)
+    patch, form = parse_settings_form(group, submitted)
+    services = get_services(request)
+    if patch is None:
+        return _in_place_of_group(await _render_group(services, user, group, form, status=422), group)
+    changed = sorted(patch.provided(group))
+    if not changed:
+        unchanged = await _render_group(services, user, group, FormState(), message="No changes.")
+        return _in_place_of_group(unchanged, group)
+    hidden = {name: submitted[name] for each in changed for name in (each, ORIGINAL_PREFIX + each) if name in submitted}
+    return await _render_confirmation(services, group, patch, action_url=f"/settings/{group}", hidden=hidden)
+
+
 @router.post("/settings/{group}")
 async def save_settings(request: Request, user: AdminUser, group: GroupPath) -> HTMLResponse:
     """Store the fields that were changed in the form of a group."""
-    patch, form = parse_settings_form(group, await _read_values(request))
+    fields = await read_form(request)
+    patch, form = parse_settings_form(group, _form_values(fields))
     services = get_services(request)
     if patch is None:
         return await _render_group(services, user, group, form, status=422)
     changed = sorted(patch.provided(group))
     if not changed:
         return await _render_group(services, user, group, FormState(), message="No changes.")
-    await _apply_patch(services, user.caller, patch)
+    await _apply_patch(services, user.caller, patch, form_key(request, user.caller, fields))
     return await _render_group(services, user, group, FormState(), message=f"Saved: {', '.join(changed)}.")
+
+
+@router.get("/settings/{group}/confirm-reset/{name}")
+async def confirm_reset(request: Request, user: AdminUser, group: GroupPath, name: str) -> HTMLResponse:
+    """Show what the reset of a setting would do."""
+    _require_setting(group, name)
+    patch = FleetSettingsPatch.model_validate({group: {name: None}})
+    return await _render_confirmation(
+        get_services(request), group, patch, action_url=f"/settings/{group}/reset/{name}", include=f"#group-{group}"
+    )
 
 
 @router.post("/settings/{group}/reset/{name}")
 async def reset_setting(request: Request, user: AdminUser, group: GroupPath, name: str) -> HTMLResponse:
     """Delete a stored value. What else was typed in the form is kept."""
-    if name not in type(getattr(FleetSettings(), group)).model_fields:
-        raise ProblemError(ProblemCode.NOT_FOUND, f"there is no setting {name}")
-    _, form = parse_settings_form(group, await _read_values(request))
-    services = get_services(request)
-    await _apply_patch(services, user.caller, FleetSettingsPatch.model_validate({group: {name: None}}))
+    _require_setting(group, name)
+    fields = await read_form(request)
+    _, form = parse_settings_form(group, _form_values(fields))
+    services, key = get_services(request), form_key(request, user.caller, fields)
+    await _apply_patch(services, user.caller, FleetSettingsPatch.model_validate({group: {name: None}}), key)
     form = FormState({each: text for each, text in form.values.items() if each != name})
     return await _render_group(services, user, group, form, message=f"Reset to default: {name}.")
 
 
 async def _read_values(request: Request) -> dict[str, str]:
-    fields = await read_form(request)
+    return _form_values(await read_form(request))
+
+
+def _form_values(fields: dict[str, list[str]]) -> dict[str, str]:
     return {name: form_field(fields, name) for name in fields}
 
 
-async def _apply_patch(services: Services, caller: Caller, patch: FleetSettingsPatch) -> None:
+def _require_setting(group: str, name: str) -> None:
+    if name not in _group_fields(group):
+        raise ProblemError(ProblemCode.NOT_FOUND, f"there is no setting {name}")
+
+
+async def _apply_patch(
+    services: Services, caller: Caller, patch: FleetSettingsPatch, key: IdempotencyKey | None
+) -> None:
     context = services.context
 
     async def attempt(tx: Transaction) -> FleetSettings:
         return await patch_fleet_settings(tx, context.base_settings, patch)
 
-    await context.unit_of_work.run(caller.actor, attempt)
+    await run_idempotent(context.unit_of_work, caller.actor, key, attempt)
 
 
 async def _read_fields(services: Services, group: str) -> list[Any]:
@@ -204,6 +243,34 @@ async def _read_fields(services: Services, group: str) -> list[Any]:
     document = await context.store.get(SETTINGS, "fleet")
     stored = {} if document is None else json.loads(document.body).get(group, {})
     return setting_fields(group, await context.settings(), context.base_settings, stored)
+
+
+async def _render_confirmation(
+    services: Services,
+    group: str,
+    patch: FleetSettingsPatch,
+    *,
+    action_url: str,
+    hidden: Mapping[str, str] | None = None,
+    include: str = "",
+) -> HTMLResponse:
+    context = services.context
+    return render_fragment(
+        "admin/_confirm_settings.html",
+        group=group,
+        title=GROUP_TITLES[group][0],
+        preview=await preview_fleet_settings(context.store, context.base_settings, patch),
+        format_value=format_value,
+        action_url=action_url,
+        hidden=hidden or {},
+        include=include,
+    )
+
+
+def _in_place_of_group(response: HTMLResponse, group: str) -> HTMLResponse:
+    """The form asked for a dialog; the response replaces the form itself."""
+    response.headers.update({"HX-Retarget": f"#group-{group}", "HX-Reswap": "outerMorph"})
+    return response
 
 
 async def _render_group(
@@ -221,4 +288,4 @@ async def _render_group(
         return render_fragment("admin/_setting_group.html", status=status, **values)
     toast = template_environment().get_template("shared/_toast.html").render(kind="good", message=message)
     text = template_environment().get_template("admin/_setting_group.html").render(now=clock.now(), **values)
-    return HTMLResponse(text + toast, status)
+    return HTMLResponse(text + toast, status, {"HX-Trigger": DONE_EVENT})

@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ValidationError
 
 from lcm.control_plane.fleet.templates import put_template, read_template, set_template_enabled
+from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import TEMPLATES, WORKERS
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Where
@@ -20,16 +21,19 @@ from lcm.control_plane.web.forms import (
     FormState,
     field_problems,
     form_field,
+    form_key,
     parse_number,
     read_form,
 )
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
+from lcm.model.formatting import count_with_verb
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.template import WorkerTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
     from lcm.control_plane.web.auth import WebUser
@@ -159,13 +163,28 @@ async def save_template(request: Request, user: AdminUser) -> HTMLResponse:
     if template is None:
         return _render_form(user, form, old=old, expected=expected, status=422)
     try:
-        created = await _save_if_unchanged(request, user, template, expected)
+        await _save_if_unchanged(request, user, template, expected, form_key(request, user.caller, fields))
     except EditConflictError as error:
         where = WHOLE_FORM if old else "name"
         return _render_form(user, FormState(form.values, {where: str(error)}), old=old, expected=expected, status=409)
-    response = render_toast(f"Template {template.name} {'created' if created else 'saved'}", triggers=DONE_EVENT)
+    response = render_toast(f"Template {template.name} {'saved' if expected else 'created'}", triggers=DONE_EVENT)
     response.headers["HX-Reswap"] = "none"
     return response
+
+
+@router.get("/templates/{name}/confirm-disable")
+async def confirm_disable(request: Request, user: AdminUser, name: TemplateNamePath) -> HTMLResponse:
+    """What disabling a template would do."""
+    store = get_services(request).context.store
+    template = await read_template(store, name)
+    used = (await _workers_per_template(store)).get(name, 0)
+    existing = f"{count_with_verb(used, 'existing worker')} unaffected" if used else "no worker was created from it"
+    return render_fragment(
+        "shared/_confirm_disable.html",
+        action_url=f"/templates/{template.name}/disable",
+        what=f"template {template.name}",
+        effect=f"No new worker will be created from it, by people or by scale-up; {existing}.",
+    )
 
 
 @router.post("/templates/{name}/{switch}")
@@ -176,24 +195,27 @@ async def toggle_template(
     switch: Annotated[str, Path(pattern="^(enable|disable)$")],
 ) -> HTMLResponse:
     """Enable or disable a template for new workers."""
-    enabled = switch == "enable"
+    enabled, key = switch == "enable", form_key(request, user.caller, await read_form(request))
 
     async def attempt(tx: Transaction) -> WorkerTemplate:
         return await set_template_enabled(tx, name, enabled=enabled)
 
-    await get_services(request).context.unit_of_work.run(user.caller.actor, attempt)
+    await run_idempotent(get_services(request).context.unit_of_work, user.caller.actor, key, attempt)
     return render_toast(f"Template {name} {'enabled' if enabled else 'disabled'}", triggers=DONE_EVENT)
 
 
-async def _save_if_unchanged(request: Request, user: WebUser, template: WorkerTemplate, expected: str) -> bool:
-    async def attempt(tx: Transaction) -> bool:
+async def _save_if_unchanged(
+    request: Request, user: WebUser, template: WorkerTemplate, expected: str, key: IdempotencyKey | None
+) -> None:
+    async def attempt(tx: Transaction) -> WorkerTemplate:
         stored = await tx.store.get(TEMPLATES, template.name)
         current = "" if stored is None else fingerprint(stored.body)
         if current != expected:
             raise EditConflictError(_conflict_text(template.name, editing=bool(expected)))
-        return await put_template(tx, template)
+        await put_template(tx, template)
+        return template
 
-    return await get_services(request).context.unit_of_work.run(user.caller.actor, attempt)
+    await run_idempotent(get_services(request).context.unit_of_work, user.caller.actor, key, attempt)
 
 
 def _conflict_text(name: str, *, editing: bool) -> str:

@@ -20,6 +20,7 @@ from lcm.control_plane.web.forms import (
     FormState,
     field_problems,
     form_field,
+    form_key,
     parse_number,
     problem_by_field,
     read_form,
@@ -88,7 +89,8 @@ async def create_lablet(request: Request, user: OperatorUser) -> HTMLResponse:
     if lablet_request is None:
         return await _render_form(get_services(request), form, status=422)
     try:
-        body = await get_services(request).lablets.create(user.caller, lablet_request)
+        key = form_key(request, user.caller, fields)
+        body = await get_services(request).lablets.create(user.caller, lablet_request, key)
     except ProblemError as error:
         return await _render_form(
             get_services(request),

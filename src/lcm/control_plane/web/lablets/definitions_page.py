@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.api.definitions import DefinitionNamePath, DefinitionVersionPath
 from lcm.control_plane.lablets.definitions import add_definition, read_definition, set_definition_enabled
+from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import DEFINITIONS, LABLETS
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
@@ -20,12 +21,14 @@ from lcm.control_plane.web.forms import (
     FormState,
     field_problems,
     form_field,
+    form_key,
     parse_number,
     problem_by_field,
     read_form,
 )
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
 from lcm.core import clock
+from lcm.model.formatting import count_with_verb
 from lcm.model.lablet.record import CreateDefinitionRequest, LabletDefinitionSummary
 from lcm.model.problems import HTTP_STATUS_BY_CODE
 
@@ -60,6 +63,13 @@ _FIELD_HINTS: Final = {
 }
 _SEPARATOR = re.compile(r"[\s,]+")
 _EMPTY_FORM = {"cpu_cores": "1", "memory_gb": "1", "storage_gb": "1", "nodes": "1", "license": "on"}
+
+
+class SavedDefinition(BaseModel):
+    """The outcome of the form: which version, and whether it is new."""
+
+    id: str
+    created: bool
 
 
 @router.get("/definitions")
@@ -101,21 +111,25 @@ async def new_definition_form(request: Request, user: OperatorUser) -> HTMLRespo
 @router.post("/definitions/save")
 async def save_definition(request: Request, user: OperatorUser) -> HTMLResponse:
     """Create a version. An invalid form is shown again, with its problems and everything that was typed."""
-    create_request, form = parse_definition_form(definition_form_values(await read_form(request)))
+    fields = await read_form(request)
+    create_request, form = parse_definition_form(definition_form_values(fields))
     if create_request is None:
         return render_fragment("definitions/_form.html", status=422, form=form)
 
-    async def attempt(tx: Transaction) -> tuple[LabletDefinition, bool]:
-        return await add_definition(tx, create_request, user.caller.name)
+    async def attempt(tx: Transaction) -> SavedDefinition:
+        definition, created = await add_definition(tx, create_request, user.caller.name)
+        return SavedDefinition(id=definition.id, created=created)
 
+    unit_of_work, key = get_services(request).context.unit_of_work, form_key(request, user.caller, fields)
     try:
-        definition, created = await get_services(request).context.unit_of_work.run(user.caller.actor, attempt)
+        body = await run_idempotent(unit_of_work, user.caller.actor, key, attempt)
     except ProblemError as error:
         problems = problem_by_field(error, _FORM_FIELDS)
         status = HTTP_STATUS_BY_CODE.get(error.code, 409)
         return render_fragment("definitions/_form.html", status=status, form=FormState(form.values, problems))
-    outcome = "created" if created else "already exists with the same content"
-    response = render_toast(f"{definition.id} {outcome}", triggers=DONE_EVENT)
+    saved = SavedDefinition.model_validate_json(body)
+    outcome = "created" if saved.created else "already exists with the same content"
+    response = render_toast(f"{saved.id} {outcome}", triggers=DONE_EVENT)
     response.headers["HX-Reswap"] = "none"
     return response
 
@@ -129,6 +143,22 @@ async def topology_dialog(
     return render_fragment("definitions/_topology.html", definition=definition)
 
 
+@router.get("/definitions/{name}/{version}/confirm-disable")
+async def confirm_disable(
+    request: Request, user: AdminUser, name: DefinitionNamePath, version: DefinitionVersionPath
+) -> HTMLResponse:
+    """What disabling a version would do."""
+    store, definition_id = get_services(request).context.store, f"{name}@{version}"
+    used = (await _lablets_per_definition(store)).get(definition_id, 0)
+    existing = f"{count_with_verb(used, 'existing lablet')} unaffected" if used else "no current lablet uses it"
+    return render_fragment(
+        "shared/_confirm_disable.html",
+        action_url=f"/definitions/{name}/{version}/disable",
+        what=definition_id,
+        effect=f"No new lablet will be created from this version; {existing}.",
+    )
+
+
 @router.post("/definitions/{name}/{version}/{switch}")
 async def toggle_definition(
     request: Request,
@@ -139,11 +169,12 @@ async def toggle_definition(
 ) -> HTMLResponse:
     """Enable or disable a version for new lablets."""
     definition_id, enabled = f"{name}@{version}", switch == "enable"
+    key = form_key(request, user.caller, await read_form(request))
 
     async def attempt(tx: Transaction) -> LabletDefinition:
         return await set_definition_enabled(tx, definition_id, enabled=enabled)
 
-    await get_services(request).context.unit_of_work.run(user.caller.actor, attempt)
+    await run_idempotent(get_services(request).context.unit_of_work, user.caller.actor, key, attempt)
     return render_toast(f"{definition_id} {'enabled' if enabled else 'disabled'}", triggers=DONE_EVENT)
 
 

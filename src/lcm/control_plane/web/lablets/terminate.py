@@ -12,7 +12,7 @@ from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import OperatorUser
 from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_ids
-from lcm.control_plane.web.forms import form_field, form_version, read_form
+from lcm.control_plane.web.forms import form_field, form_key, form_version, read_form, require_typed
 from lcm.control_plane.web.lablets.detail_page import read_lablet
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.control_plane.web.workers.action_preview import ActionPreview
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.control_plane.auth.roles import Caller
+    from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.model.worker.record import Hold
 
 
@@ -106,10 +107,10 @@ async def terminate_selected(request: Request, user: OperatorUser) -> HTMLRespon
     """End each of the selected lablets."""
     form = await read_form(request)
 
-    async def change(lablet_id: str, version: int | None) -> None:
-        await _terminate(get_services(request), user.caller, lablet_id, form, version)
+    async def change(lablet_id: str, version: int | None, key: IdempotencyKey | None) -> None:
+        await _terminate(get_services(request), user.caller, lablet_id, form, version, key)
 
-    return await apply_to_each(form, "end requested", change)
+    return await apply_to_each(form, form_key(request, user.caller, form), "end requested", change)
 
 
 @router.get("/lablets/{lablet_id}/confirm-end")
@@ -127,18 +128,26 @@ async def confirm_termination(request: Request, user: OperatorUser, lablet_id: s
 async def terminate_lablet(request: Request, user: OperatorUser, lablet_id: str) -> HTMLResponse:
     """End the lablet, unless it changed since the dialog was opened."""
     form = await read_form(request)
-    lablet = await _terminate(get_services(request), user.caller, lablet_id, form, form_version(form))
+    services = get_services(request)
+    require_typed(form, (await read_lablet(services, lablet_id)).name, "name of the lablet")
+    key = form_key(request, user.caller, form)
+    lablet = await _terminate(services, user.caller, lablet_id, form, form_version(form), key)
     return render_toast(
         f"{lablet.name}: {'ended' if lablet.status in FINAL_LABLET_STATUSES else 'end requested'}", triggers=DONE_EVENT
     )
 
 
 async def _terminate(
-    services: Services, caller: Caller, lablet_id: str, form: dict[str, list[str]], version: int | None
+    services: Services,
+    caller: Caller,
+    lablet_id: str,
+    form: dict[str, list[str]],
+    version: int | None,
+    key: IdempotencyKey | None,
 ) -> Lablet:
     await read_lablet(services, lablet_id)
     reason = form_field(form, "reason")[:500] or None
-    body = await services.lablets.terminate(caller, lablet_id, reason=reason, if_match=version)
+    body = await services.lablets.terminate(caller, lablet_id, reason=reason, if_match=version, key=key)
     return Lablet.model_validate_json(body)
 
 

@@ -1,4 +1,6 @@
 // What pages do without the server: the dialog, toasts, the theme, and selected rows.
+import { checkTyped, focusDialog } from "./forms.js";
+
 const dialog = document.getElementById("dialog");
 const toasts = document.getElementById("toasts");
 const TOAST_SECONDS = 8;
@@ -14,11 +16,12 @@ document.body.addEventListener("htmx:config:request", (event) => {
 document.body.addEventListener("htmx:after:swap", (event) => {
   if (event.detail.ctx?.target === dialog && dialog.querySelector("form") && !dialog.open) {
     dialog.showModal();
-    dialog.querySelector("input:not([type=hidden]), select, textarea, [data-close]")?.focus();
+    focusDialog();
   } else if (event.detail.ctx?.target === dialog) {
     const invalid = dialog.querySelector("[aria-invalid=true]");
     invalid?.closest("details")?.setAttribute("open", "");
     invalid?.focus();
+    checkTyped();
   }
   for (const toast of toasts.querySelectorAll(".toast:not([data-seen])")) announce(toast);
   updateSelection();

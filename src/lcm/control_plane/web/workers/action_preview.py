@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.web.rendering import usd
 from lcm.control_plane.workers import lifecycle
+from lcm.model.formatting import count_of
 from lcm.model.worker.cost import cost_so_far, describe_license_release, describe_running_nodes, is_billed
 from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.requests import HoldRequest
@@ -18,10 +19,11 @@ from lcm.model.worker.status import (
     CML_STATUSES,
     DesiredStatus,
     IllegalWorkerTransitionError,
+    LicenseStatus,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from lcm.model.worker.metrics import MetricsSample
@@ -39,6 +41,9 @@ WORKER_ACTIONS: dict[str, str] = {
     "terminate": "Terminate",
 }
 """Commands for a worker, with the labels of their buttons."""
+
+DESTRUCTIVE_ACTIONS = ("terminate", "stop", "drain")
+"""Commands that end or interrupt what runs on a worker."""
 
 _COMMANDS: dict[str, Callable[[Worker, datetime], Worker]] = {
     "start": lifecycle.start,
@@ -126,7 +131,32 @@ def _cost(worker: Worker, after: Worker, action: str) -> tuple[str, float]:
 def _interrupted(worker: Worker, action: str, sample: MetricsSample | None) -> tuple[tuple[str, str], ...]:
     if action not in ("stop", "drain") or worker.status not in CML_STATUSES:
         return ()
-    return (("Running now", describe_running_nodes(sample, worker)),)
+    return (("Running now", describe_running_nodes(sample, worker)), *_assigned_lablets(worker))
+
+
+def total_losses(workers: Sequence[Worker], samples: Mapping[str, MetricsSample | None], action: str) -> str:
+    """What a command ends or interrupts on several workers together.
+
+    `samples` has the latest metrics by worker. Workers whose labs are not known are counted as such.
+    """
+    known = [sample for sample in samples.values() if sample is not None and sample.labs_count is not None]
+    unknown = sum(worker.status in CML_STATUSES for worker in workers) - len(known)
+    nodes = sum(sample.running_nodes or 0 for sample in known)
+    labs = f"{count_of(sum(sample.labs_count or 0 for sample in known), 'lab')} with {count_of(nodes, 'running node')}"
+    if unknown:
+        labs += f" (unknown for {count_of(unknown, 'worker')} without recent metrics)"
+    parts = [labs, count_of(sum(worker.allocation.lablets for worker in workers), "lablet")]
+    if action == "terminate":
+        instances = sum(worker.instance_id is not None for worker in workers)
+        licensed = sum(worker.license_status is LicenseStatus.REGISTERED for worker in workers)
+        parts = [f"{count_of(instances, 'instance')} with all data on their disks", *parts]
+        parts.append(f"{count_of(licensed, 'registered license')}")
+    return f"{', '.join(parts)}."
+
+
+def _assigned_lablets(worker: Worker) -> tuple[tuple[str, str], ...]:
+    count = worker.allocation.lablets
+    return (("Lablets", f"{count_of(count, 'lablet')} on it"),) if count else ()
 
 
 def _lost(worker: Worker, now: datetime, sample: MetricsSample | None) -> tuple[tuple[str, str], ...]:
@@ -134,6 +164,7 @@ def _lost(worker: Worker, now: datetime, sample: MetricsSample | None) -> tuple[
     losses = [
         ("Instance", f"{worker.instance_id}, with its disks and all their data" if worker.instance_id else "none"),
         ("Running now", describe_running_nodes(sample, worker)),
+        *_assigned_lablets(worker),
         ("License", describe_license_release(worker)),
     ]
     if cost is not None:

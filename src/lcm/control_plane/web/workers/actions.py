@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated
 
@@ -11,13 +12,19 @@ from pydantic import ValidationError
 
 from lcm.control_plane.auth.roles import Caller
 from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import AdminUser, OperatorUser
 from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_ids
-from lcm.control_plane.web.forms import form_field, form_version, read_form
+from lcm.control_plane.web.forms import form_field, form_key, form_version, read_form, require_typed
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
-from lcm.control_plane.web.workers.action_preview import WORKER_ACTIONS, preview_action
+from lcm.control_plane.web.workers.action_preview import (
+    DESTRUCTIVE_ACTIONS,
+    WORKER_ACTIONS,
+    preview_action,
+    total_losses,
+)
 from lcm.control_plane.workers.metrics import read_metrics
 from lcm.core import clock
 from lcm.model.problems import ProblemCode
@@ -25,11 +32,13 @@ from lcm.model.worker.cost import METRICS_MAX_AGE
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import HoldRequest
+from lcm.model.worker.status import CML_STATUSES
 
 router = APIRouter(include_in_schema=False)
 
 ActionPath = Annotated[str, Path(pattern="^(" + "|".join(WORKER_ACTIONS) + ")$")]
 _MAX_PLANNED_SHOWN = 20
+_MAX_LABS_READ = 500
 _HOLD_DURATIONS = {"": None, "1h": timedelta(hours=1), "8h": timedelta(hours=8), "24h": timedelta(hours=24)}
 
 
@@ -51,7 +60,12 @@ async def confirm_action(request: Request, user: OperatorUser, worker_id: str, a
 async def perform_action(request: Request, user: OperatorUser, worker_id: str, action: ActionPath) -> HTMLResponse:
     """Run the command, unless the worker changed since the dialog was opened."""
     form = await read_form(request)
-    changed = await _run_command(get_services(request), user.caller, worker_id, action, form, form_version(form))
+    services = get_services(request)
+    if action == "terminate":
+        worker = Worker.model_validate_json((await services.workers.get(worker_id)).body)
+        require_typed(form, worker.name, "name of the worker")
+    key = form_key(request, user.caller, form)
+    changed = await _run_command(services, user.caller, worker_id, action, form, form_version(form), key)
     return render_toast(f"{changed.name}: {_result_text(action)}", triggers=DONE_EVENT)
 
 
@@ -66,11 +80,13 @@ async def confirm_bulk_action(request: Request, user: OperatorUser) -> HTMLRespo
     stored = await get_services(request).context.store.get_many(WORKERS, ids)
     workers = [Worker.model_validate_json(stored[each].body) for each in ids if each in stored]
     previews = [(worker, preview_action(worker, action, now)) for worker in workers]
+    changing = [worker for worker, preview in previews if preview.changes]
     return render_bulk_confirmation(
         previews,
         action_url=f"/fleet/do/{action}",
         name=WORKER_ACTIONS[action],
         noun="worker",
+        lost=await _total_losses(get_services(request), changing, action),
         cost_changes=[preview.cost_change_usd for _, preview in previews],
     )
 
@@ -82,10 +98,10 @@ async def perform_bulk_action(request: Request, user: OperatorUser, action: Acti
     if action == "hold":
         hold_request(form)  # a missing reason is reported once, and no worker is held
 
-    async def change(worker_id: str, version: int | None) -> None:
-        await _run_command(get_services(request), user.caller, worker_id, action, form, version)
+    async def change(worker_id: str, version: int | None, key: IdempotencyKey | None) -> None:
+        await _run_command(get_services(request), user.caller, worker_id, action, form, version, key)
 
-    return await apply_to_each(form, _result_text(action), change)
+    return await apply_to_each(form, form_key(request, user.caller, form), _result_text(action), change)
 
 
 @router.get("/fleet/confirm-hold")
@@ -97,7 +113,8 @@ async def confirm_fleet_hold(request: Request, user: OperatorUser) -> HTMLRespon
 @router.post("/fleet/do-hold")
 async def hold_fleet(request: Request, user: OperatorUser) -> HTMLResponse:
     """Stop all changes to all workers."""
-    await get_services(request).fleet.hold(user.caller, hold_request(await read_form(request)))
+    form = await read_form(request)
+    await get_services(request).fleet.hold(user.caller, hold_request(form), form_key(request, user.caller, form))
     return render_toast("Fleet on hold", triggers=DONE_EVENT)
 
 
@@ -113,7 +130,8 @@ async def confirm_fleet_release(request: Request, user: OperatorUser) -> HTMLRes
 @router.post("/fleet/do-release")
 async def release_fleet(request: Request, user: OperatorUser) -> HTMLResponse:
     """Resume changes."""
-    await get_services(request).fleet.release(user.caller)
+    form = await read_form(request)
+    await get_services(request).fleet.release(user.caller, form_key(request, user.caller, form))
     return render_toast("Fleet released", triggers=DONE_EVENT)
 
 
@@ -128,8 +146,9 @@ async def confirm_breaker_reset(request: Request, user: AdminUser) -> HTMLRespon
 @router.post("/fleet/do-breaker")
 async def reset_breaker(request: Request, user: AdminUser) -> HTMLResponse:
     """Close the breaker of a region."""
-    region = form_field(await read_form(request), "region")
-    await get_services(request).fleet.reset_breakers(user.caller, region or None)
+    form = await read_form(request)
+    region = form_field(form, "region")
+    await get_services(request).fleet.reset_breakers(user.caller, region or None, form_key(request, user.caller, form))
     return render_toast(f"Breaker in {region} closed", triggers=DONE_EVENT)
 
 
@@ -144,15 +163,29 @@ def hold_request(form: dict[str, list[str]]) -> HoldRequest:
 
 
 async def _run_command(
-    services: Services, caller: Caller, worker_id: str, action: str, form: dict[str, list[str]], version: int | None
+    services: Services,
+    caller: Caller,
+    worker_id: str,
+    action: str,
+    form: dict[str, list[str]],
+    version: int | None,
+    key: IdempotencyKey | None,
 ) -> Worker:
     workers = services.workers
     if action == "hold":
-        body = await workers.hold(caller, worker_id, hold_request(form), version)
+        body = await workers.hold(caller, worker_id, hold_request(form), version, key)
     else:
         reason = form_field(form, "reason")[:500] or None
-        body = await workers.command(caller, worker_id, action, reason=reason, if_match=version)
+        body = await workers.command(caller, worker_id, action, reason=reason, if_match=version, key=key)
     return Worker.model_validate_json(body)
+
+
+async def _total_losses(services: Services, workers: Sequence[Worker], action: str) -> str:
+    if action not in DESTRUCTIVE_ACTIONS:
+        return ""
+    on_cml = [worker for worker in workers if worker.status in CML_STATUSES]
+    samples = {worker.id: await _latest_sample(services, worker.id) for worker in on_cml[:_MAX_LABS_READ]}
+    return total_losses(workers, samples, action)
 
 
 async def _latest_sample(services: Services, worker_id: str) -> MetricsSample | None:

@@ -8,10 +8,11 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
 
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
+from lcm.control_plane.records.idempotency import find_response
 from lcm.control_plane.records.kinds import TEMPLATES
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import OperatorUser
-from lcm.control_plane.web.forms import WHOLE_FORM, form_field, problem_by_field, read_form
+from lcm.control_plane.web.forms import WHOLE_FORM, form_field, form_key, problem_by_field, read_form
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.control_plane.web.workers.forms import (
     InvalidFormError,
@@ -23,7 +24,6 @@ from lcm.control_plane.web.workers.forms import (
 )
 from lcm.model.problems import HTTP_STATUS_BY_CODE, ProblemCode
 from lcm.model.worker.record import Worker
-from lcm.model.worker.requests import UpdateWorkerRequest
 from lcm.model.worker.template import WorkerTemplate
 
 router = APIRouter(include_in_schema=False)
@@ -64,9 +64,10 @@ async def template_cost(request: Request, user: OperatorUser) -> HTMLResponse:
 @router.post("/workers/new")
 async def create_worker(request: Request, user: OperatorUser) -> HTMLResponse:
     """Create the worker. An invalid form is shown again, with its problems and everything that was typed."""
-    form = WorkerForm.from_form(await read_form(request))
+    fields = await read_form(request)
+    form, key = WorkerForm.from_form(fields), form_key(request, user.caller, fields)
     try:
-        body = await get_services(request).workers.create(user.caller, create_request(form))
+        body = await get_services(request).workers.create(user.caller, create_request(form), key)
     except InvalidFormError as error:
         return await _render_create_form(get_services(request), form, error.problems, status=422)
     except ProblemError as error:
@@ -92,6 +93,10 @@ async def update_worker(request: Request, user: OperatorUser, worker_id: str) ->
     """Save the changed fields, unless another user changed the same worker meanwhile."""
     fields = await read_form(request)
     form, fingerprint = WorkerForm.from_form(fields), form_field(fields, "seen")
+    key = form_key(request, user.caller, fields)
+    saved = await find_response(get_services(request).context.store, key)
+    if saved is not None:
+        return _render_saved(saved)
     for _ in range(_MAX_ATTEMPTS):
         worker = await _read_worker(get_services(request), worker_id)
         if form_fingerprint(worker) != fingerprint:
@@ -100,7 +105,9 @@ async def update_worker(request: Request, user: OperatorUser, worker_id: str) ->
             patch = patch_request(form, worker)
             if not patch.model_fields_set:
                 return render_toast(f"{worker.name}: no changes", triggers=DONE_EVENT)
-            return await _apply_patch(request, user, worker, patch)
+            return _render_saved(
+                await get_services(request).workers.patch(user.caller, worker.id, patch, worker.version, key)
+            )
         except PreconditionFailedError:
             continue  # the worker changed between read and write: compare with the form again
         except InvalidFormError as error:
@@ -128,17 +135,16 @@ async def request_license_operation(
     fields = await read_form(request)
     worker = await _read_worker(get_services(request), worker_id)
     try:
-        await get_services(request).workers.license(user.caller, worker_id, license_request(operation, fields))
+        await get_services(request).workers.license(
+            user.caller, worker_id, license_request(operation, fields), key=form_key(request, user.caller, fields)
+        )
     except InvalidFormError as error:
         return _render_license_form(worker, operation, error.problems, reason=form_field(fields, "reason"), status=422)
     what = "registration" if operation == "register" else "deregistration"
     return render_toast(f"{worker.name}: license {what} requested", triggers=DONE_EVENT)
 
 
-async def _apply_patch(
-    request: Request, user: OperatorUser, worker: Worker, patch: UpdateWorkerRequest
-) -> HTMLResponse:
-    body = await get_services(request).workers.patch(user.caller, worker.id, patch, worker.version)
+def _render_saved(body: bytes) -> HTMLResponse:
     return render_toast(f"{Worker.model_validate_json(body).name}: saved", triggers=DONE_EVENT)
 
 
