@@ -91,6 +91,10 @@ def test_templates_are_created_changed_and_disabled(
     confirm_dialog(page, "Save bigger")
     expect(row).to_contain_text("with more cores")
     page.get_by_role("button", name="Disable bigger").click()
+    expect(dialog).to_contain_text("No new worker will be created from it")
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    assert plane.ask("GET", "/api/worker-templates/bigger")["enabled"] is True
+    confirm_dialog(page, "Disable template bigger")
     expect(row).to_contain_text("disabled")
     assert plane.ask("GET", "/api/worker-templates/bigger")["enabled"] is False
     page.get_by_role("button", name="Enable bigger").click()
@@ -156,12 +160,21 @@ def test_settings_are_saved_refused_and_reset(visits: Visits, plane: ScriptedCon
     page.locator("#save-idle").click()
     expect(page.locator("#group-idle").get_by_role("alert")).to_contain_text("Nothing was saved")
     assert plane.ask("GET", "/api/settings")["idle"]["worker_idle_timeout_minutes"] == was
+    field.fill("0.0001")
+    page.locator("#save-idle").click()
+    expect(page.locator("#idle-worker_idle_timeout_minutes-problem")).to_have_text("must be at least 1")
     field.fill("17")
     page.locator("#save-idle").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("No worker will be stopped within 5 minutes.")
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    assert plane.ask("GET", "/api/settings")["idle"]["worker_idle_timeout_minutes"] == was
+    confirm_dialog(page, "Save")
     reset = page.get_by_role("button", name=re.compile("Reset .*idle", re.IGNORECASE)).first
     expect(reset).to_be_visible()
     assert plane.ask("GET", "/api/settings")["idle"]["worker_idle_timeout_minutes"] == 17
     reset.click()
+    confirm_dialog(page, "Save")
     expect(reset).to_have_count(0)
     expect(field).to_have_value(re.compile(rf"^{was:g}"))
     assert plane.ask("GET", "/api/settings")["idle"]["worker_idle_timeout_minutes"] == was

@@ -216,6 +216,7 @@ def test_a_version_is_created_and_input_is_kept(
     expect(dialog.locator("pre")).to_have_text(TOPOLOGY)
     dialog.get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Disable ospf@3").click()
+    confirm_dialog(page, "Disable ospf@3")
     expect(page.get_by_role("button", name="Enable ospf@3")).to_be_visible()
     assert_not_reloaded(page)
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.servers.lcm_up import ready
-from tests.support.web.actions import assert_not_reloaded, confirm_dialog, wait_until_live
+from tests.support.web.actions import assert_not_reloaded, confirm_dialog, type_confirmation, wait_until_live
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -45,6 +45,7 @@ def act(page: Page, action: str, **fields: str) -> str:
     preview = dialog.inner_text()
     for name, value in fields.items():
         dialog.locator(f"[name={name}]").fill(value)
+    type_confirmation(page)
     dialog.locator("#do").click()
     expect(dialog).to_be_hidden()
     return preview
@@ -229,6 +230,7 @@ def test_a_conflicting_change_is_refused_with_a_message(
     expect(dialog.locator("#do")).to_be_visible()
     up.ask("PATCH", f"/api/workers/{workers['alpha']['id']}", {"tags": {"changed": "meanwhile"}})
     watch.allow("status of 4(09|12)")
+    type_confirmation(page)
     dialog.locator("#do").click()
     expect(dialog.get_by_role("alert")).not_to_be_empty()
     assert up.workers()["alpha"]["desired_status"] == "RUNNING"

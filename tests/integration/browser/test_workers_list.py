@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.web.actions import assert_not_reloaded, row, wait_until_live
+from tests.support.web.actions import assert_not_reloaded, row, type_confirmation, wait_until_live
 from tests.support.web.sample_fleet import create_sample_fleet
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ def test_several_workers_are_stopped_after_a_preview(
     expect(dialog).to_contain_text("more-042")
     expect(dialog).to_contain_text("$")
     assert plane.worker(fleet["more-041"])["desired_status"] == "RUNNING"
+    type_confirmation(page)
     dialog.get_by_role("button", name=re.compile("Stop")).click()
     expect(dialog).to_be_hidden()
     for name in ("more-041", "more-042"):

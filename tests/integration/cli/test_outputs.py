@@ -224,7 +224,9 @@ def test_the_rest_of_the_changes(plane: ControlPlaneProcess, controller: FakeWor
     )
     assert plane.lcm("templates", "apply", str(file)).stdout == "tiny created.\n"
     assert "no changes made" in plane.lcm("templates", "apply", str(file)).stdout
-    assert "is disabled" in plane.lcm("templates", "disable", "tiny").stdout
+    refused = plane.lcm("templates", "disable", "tiny", check=False)
+    assert "confirmation required" in refused.stderr
+    assert "is disabled" in plane.lcm("templates", "disable", "tiny", "--yes").stdout
     assert "is enabled" in plane.lcm("templates", "enable", "tiny").stdout
 
     assert "The fleet is on hold" in plane.lcm("fleet", "hold", "--reason", "storm").stdout

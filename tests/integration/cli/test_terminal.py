@@ -95,21 +95,21 @@ def test_termination_asks_first_and_says_what_is_lost(
     refused = terminal("workers", "terminate", "doomed")
     refused.expect("12 of 12 nodes, in 3 labs")
     refused.expect("so far, $0.0208 per hour")
-    refused.expect("Terminate doomed permanently? [y/N]")
-    refused.type("n\n")
+    refused.expect("Terminate doomed permanently? Type doomed to confirm:")
+    refused.type("y\n")
     refused.expect("no changes made")
     assert refused.end() == 1
     assert plane.worker("doomed").desired_status is DesiredStatus.RUNNING
 
     interrupted = terminal("workers", "terminate", "doomed")
-    interrupted.expect("[y/N]")
+    interrupted.expect("to confirm:")
     interrupted.type("\x03")
     assert interrupted.end() == 130
     assert plane.worker("doomed").desired_status is DesiredStatus.RUNNING
 
     accepted = terminal("workers", "terminate", "doomed")
-    accepted.expect("[y/N]")
-    accepted.type("y\n")
+    accepted.expect("to confirm:")
+    accepted.type("doomed\n")
     accepted.expect("doomed is RUNNING, desired state TERMINATED.")
     assert accepted.end() == 0
     assert plane.worker("doomed").desired_status is DesiredStatus.TERMINATED
@@ -173,11 +173,11 @@ def test_the_live_fleet(plane: ControlPlaneProcess, controller: FakeWorkerContro
 
     live.type("\x1b[B")
     live.type("p")
-    live.expect("Stop live-b without waiting for its labs? y / n")
-    live.type("n")
+    live.expect("Stop live-b without waiting for its labs? Type its name")
+    live.type("y\n")
     live.expect("No changes made.")
     assert plane.worker("live-b").desired_status is DesiredStatus.RUNNING
-    live.type("py")
+    live.type("plive-b\n")
     live.expect("Desired state of live-b: STOPPED.")
     assert plane.worker("live-b").desired_status is DesiredStatus.STOPPED
     live.type("\x1b[A")

@@ -67,7 +67,7 @@ class RealWhole:
             "MAX_WORKERS_PER_REGION": "60",
             "WORKER_AUTO_PAUSE_ENABLED": "false",
             "WORKER_AUTO_PAUSE_SNOOZE_MINUTES": "0",
-            "IDLE_DETECTION_INTERVAL": "0.5",
+            "IDLE_DETECTION_INTERVAL": "1",
         }
         self.plane = LcmProcess(folder, "plane", "control-plane", env={**env, **plane})
         self.controllers = [LcmProcess(folder, name, name, env=env) for name in _CONTROLLERS]

@@ -98,7 +98,7 @@ class RealPlatform:
             "STORE_URL": mongod.uri,
             "CONTROL_PLANE_PORT": str(self._port),
             "WORKER_AUTO_PAUSE_SNOOZE_MINUTES": "0",
-            "IDLE_DETECTION_INTERVAL": "0.5",
+            "IDLE_DETECTION_INTERVAL": "1",
             "DISCOVERY_INTERVAL": "2",
         }
         self.plane = LcmProcess(folder, "plane", "control-plane", env={**self._env, **plane})

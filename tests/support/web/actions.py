@@ -29,11 +29,19 @@ def assert_not_reloaded(page: Page) -> None:
     assert page.evaluate("window.sameDocument") is True
 
 
+def type_confirmation(page: Page) -> None:
+    """Type the name or the number that the open dialog asks for, if it does."""
+    field = page.get_by_role("dialog").locator("[data-expected]")
+    if field.count():
+        field.fill(field.get_attribute("data-expected") or "")
+
+
 def confirm_dialog(page: Page, button: str, **fields: str) -> None:
     """Fill in the open dialog and confirm it; wait until it is closed."""
     dialog = page.get_by_role("dialog")
     expect(dialog).to_be_visible()
     for label, value in fields.items():
         dialog.get_by_label(label).fill(value)
+    type_confirmation(page)
     dialog.get_by_role("button", name=button, exact=True).click()
     expect(dialog).to_be_hidden()

@@ -30,6 +30,10 @@ KEY_FIELD: Final = "idempotency_key"
 """The field with the key of a form. Each rendered form has a new one, so that a form has an effect once."""
 CONFIRM_FIELD: Final = "confirm"
 """The field in which a user types a name or a number to confirm an action that cannot be undone."""
+FORM_ALREADY_SENT: Final = (
+    "This form was already sent with other values, and they were saved. Close it and check the current state."
+)
+"""The first answer was lost, and the form was changed before it was sent again."""
 _MAX_KEY_LENGTH = 128
 
 
@@ -123,5 +127,7 @@ def field_problems(
 
 def problem_by_field(error: ProblemError, fields: tuple[str, ...]) -> dict[str, str]:
     """The problem of the field that the message starts with, or else of the whole form."""
+    if error.code is ProblemCode.IDEMPOTENCY_MISMATCH:
+        return {WHOLE_FORM: FORM_ALREADY_SENT}
     name, separator, text = error.detail.partition(": ")
     return {name: text} if separator and name in fields else {WHOLE_FORM: error.detail}

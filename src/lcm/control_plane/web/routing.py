@@ -8,6 +8,7 @@ from lcm.control_plane.http import routing
 from lcm.control_plane.web import api_reference, assets, auth, sign_in
 from lcm.control_plane.web.admin import activity_page, settings_page, system_page, templates_page
 from lcm.control_plane.web.auth import is_fragment
+from lcm.control_plane.web.forms import FORM_ALREADY_SENT
 from lcm.control_plane.web.lablets import create, definitions_page, terminate
 from lcm.control_plane.web.lablets import detail_page as lablet_page
 from lcm.control_plane.web.lablets import list_page as lablets_page
@@ -41,11 +42,6 @@ _PAGES = (
 ROUTERS = (assets.router, api_reference.router, *(each.router for each in _PAGES))
 
 
-_FORM_ALREADY_SENT = (
-    "This form was already sent with other values, and they were saved. Close it and check the current state."
-)
-
-
 def install(app: FastAPI) -> None:
     """Serve the pages, and show errors to browsers as pages."""
     auth.install(app)
@@ -61,7 +57,7 @@ def error_page(request: Request, problem: Problem) -> Response | None:
     if is_fragment(request):
         if problem.code is ProblemCode.IDEMPOTENCY_MISMATCH:
             # The first response was lost, and the form was changed since.
-            problem = problem.model_copy(update={"detail": _FORM_ALREADY_SENT})
+            problem = problem.model_copy(update={"detail": FORM_ALREADY_SENT})
         return render_toast(problem.detail or problem.title, kind="bad", status=problem.status)
     if "text/html" in request.headers.get("Accept", ""):
         title = "Page not found" if problem.status == 404 else problem.title

@@ -71,7 +71,7 @@ def test_fifty_lablets_from_an_empty_fleet_and_back(whole: RealWhole) -> None:
     assert whole.loop.run(whole.machines.labs()) == []
 
     scaling = {"min_workers": MIN_WORKERS}
-    idle = {"worker_auto_pause_enabled": True, "worker_idle_timeout_minutes": 0.02}
+    idle = {"worker_auto_pause_enabled": True, "worker_idle_timeout_minutes": 1}
     whole.ask("PATCH", "/api/settings", json={"scaling": scaling, "idle": idle})
 
     def shrunk() -> bool:

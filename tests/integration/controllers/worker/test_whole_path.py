@@ -72,7 +72,7 @@ def test_from_creation_to_termination(platform: RealPlatform) -> None:
     platform.until(worker_id, license_status="registered")
     assert platform.machines.holds_license(instance_id)
 
-    platform.change_settings(idle={"worker_idle_timeout_minutes": 0.01, "worker_auto_pause_enabled": False})
+    platform.change_settings(idle={"worker_idle_timeout_minutes": 1, "worker_auto_pause_enabled": False})
     platform.until_condition(worker_id, "Idle", "activity")
     assert platform.worker(worker_id)["desired_status"] == "RUNNING"
     platform.change_settings(idle={"worker_auto_pause_enabled": True})

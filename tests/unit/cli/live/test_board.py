@@ -66,10 +66,12 @@ def test_a_change_needs_confirmation(board: Board, key: str, verb: str) -> None:
     assert "alpha" in board.prompt()
     press(board, RESIZED)
     assert board.prompt()
-    press(board, "n")
+    press(board, "y", ENTER)
     assert (board.prompt(), board.message) == ("", "No changes made.")
-    press(board, key)
-    action = board.handle_key("y")
+    press(board, key, *"alphx", ESCAPE)
+    assert (board.prompt(), board.message) == ("", "No changes made.")
+    press(board, key, *"alphx", ERASE, "a")
+    action = board.handle_key(ENTER)
     assert action is not None
     assert (action.name, action.worker and action.worker.name) == (verb, "alpha")
 

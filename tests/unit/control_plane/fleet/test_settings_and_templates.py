@@ -31,9 +31,9 @@ async def test_a_stored_value_overrides_the_environment_until_it_is_reset(desk: 
     assert (await read_fleet_settings(desk.store, BASE)).scaling.min_workers == 2
     assert (await patch(desk, scaling={"min_workers": 5})).scaling.min_workers == 5
     assert (await read_fleet_settings(desk.store, BASE)).scaling.min_workers == 5
-    await patch(desk, scaling={"min_workers": None}, idle={"worker_idle_timeout_minutes": 0.5})
+    await patch(desk, scaling={"min_workers": None}, idle={"worker_idle_timeout_minutes": 1.5})
     now = await read_fleet_settings(desk.store, BASE)
-    assert (now.scaling.min_workers, now.idle.worker_idle_timeout_minutes) == (2, 0.5)
+    assert (now.scaling.min_workers, now.idle.worker_idle_timeout_minutes) == (2, 1.5)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_idle_is_counted_from_activity_else_resume_else_creation(
 def test_idle_is_more_than_the_timeout_not_the_timeout_itself() -> None:
     assert judge(worker(last_activity_at=ago(60))) == (False, False)
     assert judge(worker(last_activity_at=ago(60.01))) == (True, True)
-    assert judge(worker(last_activity_at=ago(0.6)), worker_idle_timeout_minutes=0.5) == (True, True)
+    assert judge(worker(last_activity_at=ago(1.6)), worker_idle_timeout_minutes=1.5) == (True, True)
 
 
 def test_activity_in_the_future_is_no_negative_idleness() -> None:

@@ -82,7 +82,7 @@ async def test_only_what_was_changed_is_stored(plane: TestPlane) -> None:
     [
         ("idle", TIMEOUT, "soon", "must be a number"),
         ("idle", TIMEOUT, "", "must be a number"),
-        ("idle", TIMEOUT, "0", "must be greater than 0"),
+        ("idle", TIMEOUT, "0", "must be at least 1"),
         ("idle", TIMEOUT, "nan", "must be a finite number"),
         ("idle", "idle_action", "sing", "must be pause or drain"),
         ("idle", "worker_auto_pause_enabled", "perhaps", "must be true or false"),
@@ -117,7 +117,9 @@ async def test_a_stored_value_is_reset_and_other_input_is_kept(plane: TestPlane)
     visitor = await signed_in(plane, Role.ADMIN)
     await visitor.send("/settings/idle", {**await group_form(plane, "idle"), TIMEOUT: "90"})
     page = await visitor.page("/settings")
-    assert f'hx-post="/settings/idle/reset/{TIMEOUT}"' in page
+    assert f'hx-get="/settings/idle/confirm-reset/{TIMEOUT}"' in page
+    dialog = await visitor.part(f"/settings/idle/confirm-reset/{TIMEOUT}")
+    assert 'hx-post="/settings/idle/reset/worker_idle_timeout_minutes"' in dialog
     form = {**await group_form(plane, "idle"), "idle_detection_interval": "12"}
     response = await visitor.send(f"/settings/idle/reset/{TIMEOUT}", form)
     assert response.status_code == 200, response.text

@@ -56,7 +56,7 @@ async def test_only_admins_see_the_buttons(plane: TestPlane) -> None:
         page = await (await signed_in(plane, role)).page("/templates")
         assert ("/templates/new" in page) is sees
         assert ("/templates/edit/" in page) is sees
-        assert ("/templates/small/disable" in page) is sees
+        assert ("/templates/small/confirm-disable" in page) is sees
 
 
 async def test_a_template_is_created_and_changed(plane: TestPlane) -> None:

@@ -266,10 +266,13 @@ async def test_a_lablet_is_ended_after_a_preview_of_the_losses(world: LabletWorl
     ):
         assert text in dialog
     lablet = await world.report(lablet, "RUNNING", message="slow")
-    stale = await visitor.send(f"/lablets/{lablet['id']}/end", {"version": str(lablet["version"] - 1)})
+    stale = await visitor.send(
+        f"/lablets/{lablet['id']}/end", {"version": str(lablet["version"] - 1), "confirm": "first"}
+    )
     assert stale.status_code == 412
     assert (await world.now(lablet))["wanted"]
-    response = await visitor.send(f"/lablets/{lablet['id']}/end", {"version": str(lablet["version"]), "reason": "over"})
+    form = {"version": str(lablet["version"]), "reason": "over", "confirm": "first"}
+    response = await visitor.send(f"/lablets/{lablet['id']}/end", form)
     assert response.status_code == 200, response.text
     assert response.headers["HX-Trigger"] == "lcm:done"
     after = await world.now(lablet)
@@ -287,7 +290,7 @@ async def test_the_preview_depends_on_the_status(world: LabletWorld) -> None:
     await world.report(placed, "INSTANTIATING")
     await world.plane.ask("POST", "/api/fleet/hold", json={"reason": "check"})
     assert "After the release" in await visitor.part(f"/lablets/{placed['id']}/confirm-end")
-    await visitor.send(f"/lablets/{pending['id']}/end", {})
+    await visitor.send(f"/lablets/{pending['id']}/end", {"confirm": "pending"})
     assert (await world.now(pending))["status"] == "TERMINATED"
     assert "It has already ended: TERMINATED" in await visitor.part(f"/lablets/{pending['id']}/confirm-end")
 
@@ -309,13 +312,14 @@ async def test_several_are_ended_each_on_its_own(world: LabletWorld) -> None:
     targets = f"{runs['id']}:{runs['version']},{waits['id']}:{waits['version']}"
     assert f'value="{targets}"' in dialog
     changed = await world.report(runs, "RUNNING", message="slow")
-    response = await visitor.send("/lablets/end", {"targets": targets, "reason": "over"})
+    response = await visitor.send("/lablets/end", {"targets": targets, "reason": "over", "confirm": "2"})
     assert "end requested: 1 of 2" in response.text
     assert response.headers["HX-Trigger"] == "lcm:done"
     assert (await world.now(runs))["wanted"], "it changed after the dialog was opened"
     after = await world.now(waits)
     assert (after["status"], after["ending_reason"]) == ("TERMINATED", "over")
-    await visitor.send("/lablets/end", {"targets": f"{runs['id']}:{changed['version']},<script>:1"})
+    targets = f"{runs['id']}:{changed['version']},<script>:1"
+    await visitor.send("/lablets/end", {"targets": targets, "confirm": "2"})
     assert not (await world.now(runs))["wanted"]
     assert "select at least one lablet" in await visitor.part("/lablets/confirm-end", 422)
 

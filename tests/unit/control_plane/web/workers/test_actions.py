@@ -95,7 +95,9 @@ async def test_a_worker_that_changed_meanwhile_is_not_changed(plane: TestPlane) 
     worker = await plane.running()
     visitor = await signed_in(plane, Role.OPERATOR)
     await plane.ask("POST", f"/api/workers/{worker['id']}/hold", json={"reason": "mine"})
-    response = await visitor.send(f"/workers/{worker['id']}/do/terminate", {"version": str(worker["version"])})
+    response = await visitor.send(
+        f"/workers/{worker['id']}/do/terminate", {"version": str(worker["version"]), "confirm": "alpha"}
+    )
     assert response.status_code == 412
     assert 'class="toast bad"' in response.text
     assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["desired_status"] == "RUNNING"
@@ -123,7 +125,10 @@ async def test_a_bulk_action_changes_each_worker_on_its_own(plane: TestPlane) ->
     assert "retry or terminate it" in dialog
     await plane.ask("POST", f"/api/workers/{two['id']}/hold", json={"reason": "meanwhile"})
     targets = f"{one['id']}:{one['version']},{two['id']}:{two['version']}"
-    response = await visitor.send("/fleet/do/stop", {"targets": targets})
+    refused = await visitor.send("/fleet/do/stop", {"targets": targets, "confirm": "3"})
+    assert refused.status_code == 422
+    assert "confirm: type 2, the number of records, to confirm" in refused.text
+    response = await visitor.send("/fleet/do/stop", {"targets": targets, "confirm": "2"})
     assert "1 of 2" in response.text
     assert "version" in response.text
     assert (await plane.ask("GET", f"/api/workers/{one['id']}")).json()["desired_status"] == "STOPPED"
