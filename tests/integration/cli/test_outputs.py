@@ -232,7 +232,10 @@ def test_the_rest_of_the_changes(plane: ControlPlaneProcess, controller: FakeWor
     assert "The fleet is on hold" in plane.lcm("fleet", "hold", "--reason", "storm").stdout
     assert "on hold   by bootstrap: storm" in plane.lcm("fleet").stdout
     plane.lcm("fleet", "release")
-    assert plane.lcm("settings", "set", "min-workers", "2").stdout == "min_workers is 2 (was 0).\n"
+    assert (
+        plane.lcm("settings", "set", "min-workers", "2").stdout
+        == "min_workers is 2 (was 0).\nNo worker will be stopped within 5 minutes.\n"
+    )
     assert plane.lcm("settings", "unset", "MIN_WORKERS").stdout == "min_workers is 0 (was 2).\n"
     made = plane.lcm("tokens", "create", "ben", "--role", "viewer", "--expires", "30d")
     assert plane.lcm("whoami", "-o", "name", env={"LCM_TOKEN": made.stdout.strip()}).stdout == "ben\n"

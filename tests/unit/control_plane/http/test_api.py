@@ -57,6 +57,7 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/lablets"): VIEWER,
     ("POST", "/api/lablets"): OPERATOR,
     ("POST", "/api/lablets/preview"): VIEWER,
+    ("POST", "/api/settings/preview"): VIEWER,
     ("GET", "/api/lablets/{lablet_id}"): VIEWER,
     ("DELETE", "/api/lablets/{lablet_id}"): OPERATOR,
     ("POST", "/api/lablets/{lablet_id}/terminate"): OPERATOR,
