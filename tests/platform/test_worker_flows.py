@@ -28,12 +28,11 @@ from lcm.model.worker.requests import LicenseRequest
 from lcm.model.worker.status import LicenseOperation, LicenseStatus, WorkerOrigin, WorkerStatus
 from lcm.model.worker.template import DEFAULT_TEMPLATES
 from tests.support.virtual.fleet import Fleet, a_fleet
-from tests.support.virtual.running_workers import standing_workers, vanish
+from tests.support.virtual.running_workers import launched_by_hand, standing_workers, vanish
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
-    from lcm.cloud.simulated.machine import Machine
     from lcm.model.worker.record import Worker
 
 HERE, THERE = "eu-west-1", "us-east-1"
@@ -577,17 +576,6 @@ async def test_one_controller_acts_and_another_takes_over(platform: Fleet) -> No
     assert (platform.calls("RunInstances"), platform.calls("StopInstances")) == (1, 1)
 
 
-def by_hand(fleet: Fleet, name: str, tags: dict[str, str]) -> Machine:
-    """An instance that was launched outside LCM long ago."""
-    place = fleet.world.regions[HERE]
-    image = next(iter(place.images))
-    parameters = LaunchParameters(HERE, name, image, "t3.large", "subnet-a", (), None, {"Name": name, **tags})
-    machine = place.machines[place.run_instance(parameters, fleet.world.time()).id]
-    machine.visible_at = 0.0
-    machine.enter(InstanceState.RUNNING, fleet.world.time(), None)
-    return machine
-
-
 async def imported(fleet: Fleet) -> dict[str | None, Worker]:
     workers = [worker async for worker in fleet.people.workers.list()]
     return {worker.instance_id: worker for worker in workers if worker.origin is WorkerOrigin.IMPORTED}
@@ -596,10 +584,10 @@ async def imported(fleet: Fleet) -> dict[str | None, Worker]:
 async def test_an_instance_with_the_tag_is_probed_for_cml_and_becomes_a_worker(platform: Fleet) -> None:
     """discovery.md#import: found by its tag, probed for CML, recorded with its classification; others are not."""
     classified = {"cml-environment": "production", "cml-region": "us-east-1"}
-    found = by_hand(platform, "found", {"cml-managed": "true", **classified})
-    silent = by_hand(platform, "silent", {"cml-managed": "true"})
-    by_hand(platform, "other", {"cml-managed": "false"})
-    by_hand(platform, "untagged", {})
+    found = launched_by_hand(platform, "found", {"cml-managed": "true", **classified})
+    silent = launched_by_hand(platform, "silent", {"cml-managed": "true"})
+    launched_by_hand(platform, "other", {"cml-managed": "false"})
+    launched_by_hand(platform, "untagged", {})
     await platform.start()
     await asyncio.sleep(30)
     platform.cml.by_machine[silent.id].failures["information"] = CMLNotReadyError("198.18.0.1", "no CML here")

@@ -19,7 +19,7 @@ from lcm.core.hosting import HostedService, cancel_and_wait
 from lcm.http.protocol import HttpProtocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from prometheus_client.metrics_core import Metric
 
@@ -121,9 +121,15 @@ class _UvicornServer(uvicorn.Server):
 
 
 def process_routes(
-    services: Sequence[HostedService], info: Mapping[str, object], registry: CollectorRegistry = REGISTRY
+    services: Sequence[HostedService],
+    info: Mapping[str, object],
+    registry: CollectorRegistry = REGISTRY,
+    before_scrape: Callable[[], Awaitable[None]] | None = None,
 ) -> APIRouter:
-    """The routes that need no token: health, readiness, info and metrics."""
+    """The routes that need no token: health, readiness, info and metrics.
+
+    `before_scrape` reads what a collector reports and cannot read itself, because collectors do not wait.
+    """
     router = APIRouter(tags=["process"])
     # Only for this server: where several share a process and a registry, each reports its own readiness.
     own = CollectorRegistry()
@@ -153,6 +159,8 @@ def process_routes(
     @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Prometheus metrics."""
+        if before_scrape is not None:
+            await before_scrape()
         return Response(await render_metrics(registry) + await render_metrics(own), media_type=CONTENT_TYPE_LATEST)
 
     return router

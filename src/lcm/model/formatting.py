@@ -1,4 +1,4 @@
-"""Durations, times and quoted text as parts of a sentence."""
+"""Durations, times, prices and quoted text as parts of a sentence."""
 
 from __future__ import annotations
 
@@ -43,6 +43,12 @@ def format_clock_time(moment: datetime, now: datetime) -> str:
         return f"{moment:%H:%M} UTC"
     day = f"{moment.day} {moment:%B}" if moment.year == now.year else f"{moment.day} {moment:%B %Y}"
     return f"{moment:%H:%M} UTC on {day}"
+
+
+def format_usd(amount: float, digits: int = 2) -> str:
+    """Format a price: `$3.96`. Small prices keep their significant digits: `$0.0208`."""
+    shown = digits if amount == 0 or abs(amount) >= 1 else max(digits, 4)
+    return f"${amount:,.{shown}f}"
 
 
 def as_clause(text: str) -> str:

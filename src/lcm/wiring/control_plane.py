@@ -21,7 +21,12 @@ from lcm.control_plane.auth.rate_limit import SignInRateLimiter
 from lcm.control_plane.auth.sessions import SESSIONS, SessionService
 from lcm.control_plane.auth.tokens import TOKENS, TokenService, load_static_tokens
 from lcm.control_plane.context import ControlPlaneContext
-from lcm.control_plane.fleet.system import ControlPlaneCollector, ControlPlaneProcess, ensure_installation
+from lcm.control_plane.fleet.system import (
+    ControlPlaneCollector,
+    ControlPlaneProcess,
+    FleetCostCollector,
+    ensure_installation,
+)
 from lcm.control_plane.fleet.templates import seed_templates
 from lcm.control_plane.http.deps import Authenticator
 from lcm.control_plane.journal.feed import JournalFeed
@@ -196,7 +201,7 @@ class _StoreService(HostedService):
         run, settings = self._parts.context.unit_of_work.run, self._settings
         settled = await run(STARTUP_ACTOR, lambda tx: ensure_installation(tx, settings.lcm_installation_id))
         self._about["installation_id"] = settled.installation_id
-        await backfill_fields(self._store)
+        await backfill_fields(self._store, settings.storage_price_per_gb_month_usd)
         await run(STARTUP_ACTOR, lambda tx: seed_templates(tx, settings.worker_templates_config_path))
 
     async def stop(self) -> None:
@@ -261,7 +266,7 @@ def make_control_plane(
     feed = JournalFeed(store)
     plane = ControlPlaneContext(
         store,
-        UnitOfWork(store, feed.wake),
+        UnitOfWork(store, feed.wake, storage_price=settings.storage_price_per_gb_month_usd),
         make_secret_box(settings),
         region_names(settings),
         fleet_defaults(settings),
@@ -283,8 +288,10 @@ def make_control_plane(
     )
     opened = _StoreService(store, parts, settings, about)
     REGISTRY.register(ControlPlaneCollector(mirrors, stream))
+    costs = FleetCostCollector(parts.fleet.summary)
+    REGISTRY.register(costs)
     app = make_app(parts, version("lcm"))
-    app.include_router(process_routes([opened, feed, *mirrors, stream], about))
+    app.include_router(process_routes([opened, feed, *mirrors, stream], about, before_scrape=costs.refresh))
     server = HttpServer(app, settings.bind_host, settings.control_plane_port, port_setting="CONTROL_PLANE_PORT")
     services = [opened, feed, *mirrors, server, stream, make_maintenance(settings, store, parts)]
     return ControlPlaneAssembly(parts, services, server, about)

@@ -38,6 +38,19 @@ def vanish(fleet: Fleet, worker: Worker) -> Machine:
     return machine
 
 
+def launched_by_hand(
+    fleet: Fleet, name: str, tags: dict[str, str], *, instance_type: str = "t3.large", region: str = "eu-west-1"
+) -> Machine:
+    """An instance that was launched outside LCM long ago."""
+    place = fleet.world.regions[region]
+    image = next(iter(place.images))
+    parameters = LaunchParameters(region, name, image, instance_type, "subnet-a", (), None, {"Name": name, **tags})
+    machine = place.machines[place.run_instance(parameters, fleet.world.time()).id]
+    machine.visible_at = 0.0
+    machine.enter(InstanceState.RUNNING, fleet.world.time(), None)
+    return machine
+
+
 async def standing_workers(
     fleet: Fleet, count: int, *, region: str = "eu-west-1", ghosts: int = 0, first: int = 0
 ) -> list[Worker]:

@@ -31,7 +31,7 @@ from lcm.model.audit import DecisionReport
 from lcm.model.fleet.state import PlannedWorker
 from lcm.model.problems import FieldProblem
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
-from lcm.model.worker.cost import cost_so_far, describe_license_release, describe_running_nodes
+from lcm.model.worker.cost import describe_license_release, describe_running_nodes
 from lcm.model.worker.explain import Explanation
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Hold
@@ -71,16 +71,6 @@ def test_notes_say_what_one_line_should() -> None:
 )
 def test_status_text(fields: dict[str, str], words: str) -> None:
     assert worker_status_text(a_worker(**fields)) == words
-
-
-def test_a_stopped_hour_costs_nothing() -> None:
-    fields: dict[str, Any] = {"instance_id": "i-1", "instance_since": NOW, "cost_per_hour_usd": 4.0}
-    later = NOW + timedelta(hours=3)
-    assert cost_so_far(a_worker(status="RUNNING", **fields), later) == 12
-    assert cost_so_far(a_worker(status="RUNNING", stopped_seconds=3600, **fields), later) == 8
-    stopped = a_worker(status="STOPPED", **{**fields, "status_since": NOW + timedelta(hours=1)})
-    assert cost_so_far(stopped, later) == 4
-    assert cost_so_far(a_worker(), later) is None
 
 
 def planned(name: str, *actions: str, decided: bool = True) -> PlannedWorker:

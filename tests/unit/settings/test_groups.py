@@ -81,6 +81,7 @@ DEFAULTS = {
     "max_workers_per_region": 10,
     "worker_templates_config_path": None,
     "scale_up_license_token": None,
+    "storage_price_per_gb_month_usd": 0.08,
     "lablet_port_range": "20000-29999",
     "aws_default_region": "us-east-1",
     "aws_region_configs": None,

@@ -23,7 +23,7 @@ async def fleet_summary(session: Session) -> None:
 
     async def show() -> None:
         fleet = await session.client.fleet.summary()
-        session.printer.item(fleet, "fleet", lambda each: _show_summary(session, each))
+        session.printer.item(fleet, "fleet", lambda each: show_summary(session, each))
 
     await show_or_watch(session, show)
 
@@ -74,7 +74,8 @@ def _print_state(session: Session, state: FleetState, text: str) -> None:
     session.printer.item(state, "fleet", lambda _: session.printer.line(text))
 
 
-def _show_summary(session: Session, fleet: FleetSummary) -> None:
+def show_summary(session: Session, fleet: FleetSummary) -> None:
+    """Print the summary."""
     from lcm.cli.output.durations import format_duration, format_timestamp_utc
     from lcm.cli.output.printer import status_style
     from lcm.core import clock
@@ -87,7 +88,7 @@ def _show_summary(session: Session, fleet: FleetSummary) -> None:
         ("lablets", _lablets(fleet)),
         ("capacity", f"{capacity.cpu_cores} CPU, {capacity.memory_gb:g} GB memory, {capacity.storage_gb:g} GB disk"),
         ("nodes", f"at most {capacity.max_nodes}"),
-        ("cost", f"${fleet.cost_per_hour_usd:.2f} per hour now"),
+        ("cost", f"{fleet.cost} now"),
         (
             "saved",
             f"${fleet.saved_per_hour_usd:.2f} per hour from stopped workers, ${fleet.saved_total_usd:.2f} so far",

@@ -101,7 +101,7 @@ async def create_worker(
     if license_token_file is not None:
         fields["license_token"] = _read_license_token(license_token_file)
     then = "no instance is launched until it is started" if stopped else f"a {chosen.instance_type} is launched"
-    session.forecast = [("then", f"{then} (${chosen.cost_per_hour_usd:g} per hour while it runs)")]
+    session.forecast = [("then", f"{then} (${chosen.cost_per_hour_usd:g} per hour while it runs, plus its disks)")]
     created = await session.client.workers.create(validate(CreateWorkerRequest, fields))
     hint = "" if stopped else f"\nWait for it: lcm workers wait {created.name} --for ready"
     _print_result(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.options import make_command_group
 from lcm.cli.runtime.session import Session
-from lcm.model.worker.cost import is_billed
+from lcm.model.worker.cost import fleet_cost
 
 if TYPE_CHECKING:
     from lcm.cli.live.board import Board, BoardAction
@@ -128,7 +128,7 @@ def _draw(session: Session, board: Board, terminal: Terminal) -> None:
     room = max(1, terminal.size[1] - _HEADER_LINES - _FOOTER_LINES - 1)
     first = max(0, min(place - room // 2, len(rows) - room))
     with printer.console.capture() as page:
-        printer.line(_headline(session, board), style="bold")
+        printer.line(headline(session, board), style="bold")
         printer.line()
         if rows:
             printer.table(worker_columns(clock.now()), rows[first : first + room], selected=place - first)
@@ -146,12 +146,12 @@ def _draw(session: Session, board: Board, terminal: Terminal) -> None:
     terminal.draw(page.get())
 
 
-def _headline(session: Session, board: Board) -> str:
+def headline(session: Session, board: Board) -> str:
+    """The first line: where it looks, and the fleet in figures."""
     active = [worker for worker in board.workers.values() if worker.status != "TERMINATED"]
     ready = sum(worker.ready for worker in active)
-    cost = sum(worker.cost_per_hour_usd or 0 for worker in active if is_billed(worker))
     filter_text = f"   filter: {board.filter}" if board.filter and not board.editing_filter else ""
-    return f"{session.target.url}   {len(active)} workers, {ready} ready, ${cost:.2f} per hour{filter_text}"
+    return f"{session.target.url}   {len(active)} workers, {ready} ready, {fleet_cost(active)}{filter_text}"
 
 
 async def _read_all(session: Session, board: Board) -> None:

@@ -8,7 +8,15 @@ from lcm.cli.output.durations import format_duration, format_timestamp, format_t
 from lcm.cli.output.printer import status_style
 from lcm.cli.output.tables import Column
 from lcm.core import clock
-from lcm.model.worker.cost import METRICS_MAX_AGE, cost_so_far, describe_license_release, describe_running_nodes
+from lcm.model.formatting import format_usd
+from lcm.model.worker.cost import (
+    METRICS_MAX_AGE,
+    cost_if,
+    cost_so_far,
+    describe_license_release,
+    describe_running_nodes,
+    instance_runs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,9 +84,7 @@ def worker_columns(now: datetime) -> list[Column[Worker]]:
         Column("INSTANCE", lambda worker: worker.instance_id or "", priority=8, wide_only=True),
         Column("TYPE", lambda worker: worker.instance_type or "", priority=10, wide_only=True),
         Column("CML", lambda worker: worker.cml_version or "", priority=11, wide_only=True),
-        Column(
-            "$/H", lambda worker: format_money(worker.cost_per_hour_usd), priority=9, wide_only=True, align_right=True
-        ),
+        Column("$/H", _hourly_text, priority=9, wide_only=True, align_right=True),
         Column("ID", lambda worker: worker.id, priority=12, wide_only=True),
         Column("AGE", lambda worker: format_age(worker.created_at, now), priority=13, wide_only=True, align_right=True),
         Column("NOTES", lambda worker: worker_notes(worker, now), priority=2, min_width=16, style=lambda _: "yellow"),
@@ -91,9 +97,7 @@ def _ready_style(worker: Worker) -> str:
 
 def format_money(amount: float | None) -> str:
     """An amount in dollars, with more decimal places for small amounts."""
-    if amount is None:
-        return ""
-    return f"{amount:.4f}" if 0 < amount < 0.1 else f"{amount:.2f}"
+    return "" if amount is None else format_usd(amount).removeprefix("$")
 
 
 def show_worker(printer: Printer, worker: Worker) -> None:
@@ -115,7 +119,7 @@ def show_worker(printer: Printer, worker: Worker) -> None:
         ("CML", worker.cml_version or "unknown"),
         ("license", _license_text(worker)),
         ("lablets", _lablets_text(worker)),
-        ("cost", _cost_text(worker.cost_per_hour_usd, cost)),
+        ("cost", _cost_text(worker, cost)),
         ("on loss", worker.lost_instance_policy.value),
         ("notes", worker_notes(worker, now)),
         ("tags", ", ".join(f"{key}={value}" for key, value in sorted(worker.tags.items()))),
@@ -150,10 +154,23 @@ def _lablets_text(worker: Worker) -> str:
     return f"{used.lablets}, using {used.cpu_cores:g} CPU, {used.memory_gb:g} GB memory, {used.nodes} nodes"
 
 
-def _cost_text(rate: float | None, total: float | None) -> str:
-    if rate is None:
-        return "unknown"
-    return f"${format_money(rate)} per hour" + (f", about ${total:.2f} so far" if total is not None else "")
+def _hourly_text(worker: Worker) -> str:
+    """What it costs an hour now."""
+    cost = worker.current_cost_per_hour_usd
+    return "unknown" if cost is None else format_money(cost)
+
+
+def _cost_text(worker: Worker, total: float | None) -> str:
+    text = _now_text(worker)
+    running = cost_if(worker, running=True)
+    if running is not None and not instance_runs(worker) and worker.status.value != "TERMINATED":
+        text += f", ${format_money(running)} while it runs"
+    return text + (f", about ${total:.2f} so far" if total is not None else "")
+
+
+def _now_text(worker: Worker) -> str:
+    cost = worker.current_cost_per_hour_usd
+    return "unknown" if cost is None else f"${format_money(cost)} per hour now"
 
 
 def show_conditions(printer: Printer, conditions: Sequence[Condition], now: datetime) -> None:
@@ -265,8 +282,8 @@ async def show_termination_losses(session: Session, worker: Worker) -> None:
     ]
     cost = cost_so_far(worker, now)
     if cost is not None:
-        rate = format_money(worker.cost_per_hour_usd)
-        details.append(("cost", f"about ${cost:.2f} so far, ${rate} per hour; its disks and their data are deleted"))
+        text = f"about ${cost:.2f} so far, {_now_text(worker)}; its disks and their data are deleted"
+        details.append(("cost", text))
     if worker.last_activity_at is not None:
         details.append(("last used", f"{format_duration(now - worker.last_activity_at)} ago"))
     session.printer.details(details)

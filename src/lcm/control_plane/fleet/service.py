@@ -22,6 +22,7 @@ from lcm.model.fleet.state import (
     PlannedWorker,
 )
 from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.cost import HourlyCost
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.urgency import LAST_WORKER_PROBLEM
@@ -45,7 +46,8 @@ _SUMMED_FIELDS = (
     "memory_gb",
     "storage_gb",
     "max_nodes",
-    "billed_usd",
+    "cost_micro_usd",
+    "price_unknown",
 )
 
 
@@ -84,7 +86,8 @@ class FleetService:
                 storage_gb=totals.capacity[2],
                 max_nodes=int(totals.capacity[3]),
             ),
-            cost_per_hour_usd=round(totals.cost, 4),
+            cost_per_hour_usd=totals.cost.usd,
+            workers_without_price=totals.cost.unknown,
             saved_per_hour_usd=round(totals.saved, 4),
             saved_total_usd=round(totals.total_saved(clock.now()), 2),
             hold=state.hold if state.hold is not None and state.hold.active(clock.now()) else None,
@@ -183,7 +186,8 @@ class _FleetTotals:
 
     def __init__(self) -> None:
         self.workers = self.ready = self.held = 0
-        self.cost = self.saved = self._saved_before = self._stopped_since = 0.0
+        self.cost = HourlyCost()
+        self.saved = self._saved_before = self._stopped_since = 0.0
         self.capacity = [0.0, 0.0, 0.0, 0.0]
         self.by_status: dict[WorkerStatus, int] = {}
         self.by_region: dict[str, dict[WorkerStatus, int]] = {}
@@ -204,7 +208,7 @@ class _FleetTotals:
             return
         self.workers += count
         self.held += count if held else 0
-        self.cost += sums[7]
+        self.cost = HourlyCost(self.cost.micro_usd + round(sums[7]), self.cost.unknown + round(sums[8]))
         if status is WorkerStatus.STOPPED:
             self.saved += sums[0]
         if ready:

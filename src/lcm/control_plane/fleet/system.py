@@ -1,10 +1,11 @@
-"""LCM itself: its installation id, its health, and the metrics of the mirrors and the event stream.
+"""LCM itself: its installation id, its health, and the metrics of the mirrors, the event stream and the cost.
 
 Health combines the last reports of controllers, the control plane's own state, holds and breakers.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,7 +29,7 @@ from lcm.model.system import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from prometheus_client.metrics_core import Metric
@@ -39,11 +40,13 @@ if TYPE_CHECKING:
     from lcm.control_plane.journal.sse import EventStream
     from lcm.control_plane.records.unit_of_work import Leader, Transaction
     from lcm.control_plane.store.port import Store
-    from lcm.model.fleet.state import LeadershipTerm
+    from lcm.model.fleet.state import FleetSummary, LeadershipTerm
     from lcm.model.system import ControllerReport
+    from lcm.model.worker.cost import HourlyCost
 
 
 _MAX_LEAKS = 100
+_COST_TIMEOUT_SECONDS = 2.0
 
 
 class MirrorStatus(Protocol):
@@ -205,6 +208,31 @@ class ControlPlaneCollector(Collector):
         for name in ("opened", "cut_off", "resets", "events"):
             value = getattr(self._stream.counters, name)
             yield CounterMetricFamily(f"lcm_stream_{name}", f"Event stream: {name}", value=value)
+
+
+class FleetCostCollector(Collector):
+    """What the fleet costs, as `GET /api/fleet` reports it. Without an answer of the store there is no sample."""
+
+    def __init__(self, summary: Callable[[], Awaitable[FleetSummary]]) -> None:
+        self._summary = summary
+        self._cost: HourlyCost | None = None
+
+    async def refresh(self) -> None:
+        """Read the cost, right before it is collected."""
+        try:
+            async with asyncio.timeout(_COST_TIMEOUT_SECONDS):
+                self._cost = (await self._summary()).cost
+        except (StoreError, TimeoutError, ValueError):  # ValueError: the store is not open
+            self._cost = None
+
+    def collect(self) -> Iterator[Metric]:
+        cost = GaugeMetricFamily("lcm_fleet_cost_per_hour_usd", "What all instances cost an hour now, in dollars")
+        unknown = GaugeMetricFamily("lcm_fleet_workers_without_price", "Workers whose cost is not known")
+        if self._cost is not None:
+            cost.add_metric([], self._cost.usd)
+            unknown.add_metric([], self._cost.unknown)
+        yield cost
+        yield unknown
 
 
 class InstallationMismatchError(Exception):

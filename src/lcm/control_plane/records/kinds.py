@@ -14,7 +14,7 @@ from lcm.control_plane.store.port import Kind, Put, RevisionConflictError, Where
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.lablet.urgency import lablet_urgency, shown_until
-from lcm.model.worker.cost import is_billed
+from lcm.model.worker.cost import DEFAULT_STORAGE_PRICE, fleet_cost
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.urgency import worker_urgency
@@ -45,6 +45,9 @@ WORKERS = Kind(
         "updated_at",
         "cost_per_hour_usd",
         "billed_usd",
+        "cost_micro_usd",
+        "price_unknown",
+        "storage_price",
         "cpu_cores",
         "memory_gb",
         "storage_gb",
@@ -63,6 +66,9 @@ WORKERS = Kind(
         "held",
         "cost_per_hour_usd",
         "billed_usd",
+        "cost_micro_usd",
+        "price_unknown",
+        "storage_price",
         "cpu_cores",
         "memory_gb",
         "storage_gb",
@@ -133,7 +139,7 @@ LABLET_CHANGED = "lablet"
 def worker_fields(worker: Worker) -> dict[str, FieldValue]:
     """The fields by which workers can be filtered, sorted and summed."""
     size = worker.capacity
-    cost = worker.cost_per_hour_usd or 0.0
+    cost, price = fleet_cost([worker]), worker.cost_per_hour_usd or 0.0
     stopped = worker.status is WorkerStatus.STOPPED
     urgency = worker_urgency(worker)
     return {
@@ -148,15 +154,18 @@ def worker_fields(worker: Worker) -> dict[str, FieldValue]:
         "created_at": worker.created_at.isoformat(),
         "updated_at": worker.updated_at.isoformat(),
         "cost_per_hour_usd": worker.cost_per_hour_usd,
-        "billed_usd": cost if is_billed(worker) else 0.0,  # what it costs an hour now
+        "billed_usd": cost.usd,  # what it costs an hour now
+        "cost_micro_usd": cost.micro_usd,  # the same as a whole number, whose sums are exact
+        "price_unknown": cost.unknown,
+        "storage_price": worker.storage_price_per_gb_month_usd,
         "cpu_cores": size.cpu_cores if size else None,
         "memory_gb": size.memory_gb if size else None,
         "storage_gb": size.storage_gb if size else None,
         "max_nodes": size.max_nodes if size else None,
         # The savings of finished stops, and for a current stop its start time multiplied by the price. From the sums of
         # both, the savings of the whole fleet at any time follow without reading a single record.
-        "saved_usd": cost * worker.stopped_seconds / 3600,
-        "stopped_since": cost * worker.status_since.timestamp() / 3600 if stopped else 0.0,
+        "saved_usd": price * worker.stopped_seconds / 3600,
+        "stopped_since": price * worker.status_since.timestamp() / 3600 if stopped else 0.0,
         "stopped_by_policy": worker.stopped_by_policy,
         "urgency": int(urgency),
         "attention": f"{int(urgency)} {worker.name}",  # problems first, then by name
@@ -220,18 +229,27 @@ async def find_all(store: Store, kind: Kind, where: Where | None = None) -> Asyn
             return
 
 
-async def backfill_fields(store: Store) -> int:
-    """Write the fields of records that lack the newest field; returns the number. Bodies and versions do not change."""
-    workers = await _backfill_kind(store, WORKERS, "billed_usd", _worker_put)
-    lablets = await _backfill_kind(store, LABLETS, "urgency", _lablet_put)
+async def backfill_fields(store: Store, storage_price: float = DEFAULT_STORAGE_PRICE) -> int:
+    """Write the fields of records that lack the newest field; returns the number. Versions do not change.
+
+    Workers with another price of disk space get the present one.
+    """
+
+    def worker_put(stored: StoredDocument) -> Put:
+        return _worker_put(stored, storage_price)
+
+    workers = await _backfill_kind(store, WORKERS, Where(any_of={"storage_price": [None]}), worker_put)
+    live = {"status": [status.value for status in WorkerStatus if status is not WorkerStatus.TERMINATED]}
+    other_price = Where(any_of=live, none_of={"storage_price": [storage_price]})
+    workers += await _backfill_kind(store, WORKERS, other_price, worker_put)
+    lablets = await _backfill_kind(store, LABLETS, Where(any_of={"urgency": [None]}), _lablet_put)
     if workers or lablets:
         log.info("backfilled new query fields", workers=workers, lablets=lablets)
     return workers + lablets
 
 
-async def _backfill_kind(store: Store, kind: Kind, newest_field: str, rebuild: Callable[[StoredDocument], Put]) -> int:
+async def _backfill_kind(store: Store, kind: Kind, missing: Where, rebuild: Callable[[StoredDocument], Put]) -> int:
     written = 0
-    missing = Where(any_of={newest_field: [None]})
     while True:
         page = await store.find(kind, missing, limit=_PAGE)
         if not page.items:
@@ -240,9 +258,12 @@ async def _backfill_kind(store: Store, kind: Kind, newest_field: str, rebuild: C
             written += await _try_commit(store, rebuild(stored))
 
 
-def _worker_put(stored: StoredDocument) -> Put:
-    worker = Worker.model_validate_json(stored.body)
-    return Put(WORKERS, stored.id, stored.body, stored.revision, worker_fields(worker), worker_unique_keys(worker))
+def _worker_put(stored: StoredDocument, storage_price: float) -> Put:
+    worker, body = Worker.model_validate_json(stored.body), stored.body
+    if worker.storage_price_per_gb_month_usd != storage_price:
+        worker = worker.model_copy(update={"storage_price_per_gb_month_usd": storage_price})
+        body = worker.model_dump_json().encode()
+    return Put(WORKERS, stored.id, body, stored.revision, worker_fields(worker), worker_unique_keys(worker))
 
 
 def _lablet_put(stored: StoredDocument) -> Put:

@@ -33,6 +33,7 @@ from lcm.model.audit import Actor, ActorKind, AuditEntry, LabletHistoryEntry, Wo
 from lcm.model.fleet.state import FIRST_TERM, FleetState, LeadershipTerm
 from lcm.model.lablet.record import Lablet
 from lcm.model.problems import ProblemCode
+from lcm.model.worker.cost import DEFAULT_STORAGE_PRICE
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
@@ -51,9 +52,10 @@ _RETRY_BACKOFF = Backoff(base=0.002, max_delay=0.1, jitter=0.5)
 class Transaction:
     """One attempt by one actor, at one time."""
 
-    def __init__(self, store: Store, actor: Actor) -> None:
+    def __init__(self, store: Store, actor: Actor, storage_price: float = DEFAULT_STORAGE_PRICE) -> None:
         self.store = store
         self.actor = actor
+        self._storage_price = storage_price
         self.now: datetime = clock.now()
         self.earliest_now: datetime = clock.earliest_now()  # for deadlines
         self._read: dict[str, tuple[Worker, int]] = {}
@@ -87,7 +89,7 @@ class Transaction:
             return worker
         if before is not None and _in_service(before) and not _in_service(worker):
             self._leaving += 1
-        self._put(worker, revision)
+        worker = self._put(worker, revision)
         if before is None or before.status is not worker.status:
             step = WorkerHistoryEntry(
                 at=self.now,
@@ -235,9 +237,13 @@ class Transaction:
             return ()
         return await self.store.commit(self._writes, entries=self._entries, guards=list(self._guards.values()))
 
-    def _put(self, worker: Worker, revision: int | None) -> None:
+    def _put(self, worker: Worker, revision: int | None) -> Worker:
+        """Stage it with the present price of disk space."""
+        if worker.storage_price_per_gb_month_usd != self._storage_price:
+            worker = worker.model_copy(update={"storage_price_per_gb_month_usd": self._storage_price})
         body = worker.model_dump_json().encode()
         self._writes.append(Put(WORKERS, worker.id, body, revision, worker_fields(worker), worker_unique_keys(worker)))
+        return worker
 
     def _settle_fleet(self, before: FleetState, revision: int | None) -> None:
         if self._fleet_after is None or self._fleet_after == before:
@@ -279,14 +285,22 @@ class Leader:
 class UnitOfWork:
     """Runs transactions. `committed` is called after something was written."""
 
-    def __init__(self, store: Store, committed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        committed: Callable[[], None] = lambda: None,
+        *,
+        storage_price: float = DEFAULT_STORAGE_PRICE,
+    ) -> None:
+        """`storage_price` is the price of disk space that every worker is saved with, per GB and month."""
         self.store = store
         self._committed = committed
+        self._storage_price = storage_price
 
     async def run(self, actor: Actor, attempt: Callable[[Transaction], Awaitable[R]]) -> R:
         """Run an attempt until it is committed, and return its result."""
         for number in range(_MAX_ATTEMPTS):
-            tx = Transaction(self.store, actor)
+            tx = Transaction(self.store, actor, self._storage_price)
             result = await attempt(tx)
             try:
                 if await tx.commit():

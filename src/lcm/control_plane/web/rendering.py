@@ -15,7 +15,7 @@ from lcm.control_plane.services import get_services
 from lcm.control_plane.web.assets import ASSETS
 from lcm.control_plane.web.auth import is_fragment
 from lcm.core import clock
-from lcm.model.formatting import humanize_duration
+from lcm.model.formatting import format_usd, humanize_duration
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -48,10 +48,7 @@ def time_tag(time: datetime | None, default: str = PLACEHOLDER) -> Markup:
 
 def usd(amount: float | None, digits: int = 2) -> str:
     """A price such as `$3.96`; a dash for None. Small prices keep their significant digits."""
-    if amount is None:
-        return PLACEHOLDER
-    shown = digits if amount == 0 or abs(amount) >= 1 else max(digits, 4)
-    return f"${amount:,.{shown}f}"
+    return PLACEHOLDER if amount is None else format_usd(amount, digits)
 
 
 def dollars(amount: float) -> str:

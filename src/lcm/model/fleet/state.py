@@ -10,6 +10,7 @@ from lcm.model.audit import DecisionReport
 from lcm.model.base import CARRIED, LenientModel, Record, UtcDatetime
 from lcm.model.fleet.losses import RegionLosses
 from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.cost import MICRO, HourlyCost
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
@@ -93,13 +94,21 @@ class FleetSummary(LenientModel):
     by_region: dict[str, dict[Annotated[WorkerStatus, CARRIED], int]] = Field(default_factory=dict)
     lablets_by_status: dict[Annotated[LabletStatus, CARRIED], int] = Field(default_factory=dict)
     capacity: FleetCapacity = FleetCapacity()
-    cost_per_hour_usd: float = 0
+    cost_per_hour_usd: float = Field(default=0, description="What all instances cost an hour now, disks included.")
+    workers_without_price: int = Field(
+        default=0, description="Workers that cost money too, but nobody knows how much: not in `cost_per_hour_usd`."
+    )
     saved_per_hour_usd: float = 0
     saved_total_usd: float = 0
     hold: Hold | None = None
     held_workers: int = 0
     breakers: tuple[Breaker, ...] = ()
     leaders: tuple[LeadershipTerm, ...] = ()
+
+    @property
+    def cost(self) -> HourlyCost:
+        """The cost as `fleet_cost` of all workers returns it."""
+        return HourlyCost(round(self.cost_per_hour_usd * MICRO), self.workers_without_price)
 
 
 class PlannedWorker(LenientModel):

@@ -1,15 +1,20 @@
-"""What a worker has cost, what stopping it saved, and what terminating it would lose."""
+"""What a worker costs now and has cost, what stopping it saved, and what terminating it would lose.
+
+`current_cost` is the only place that says what a worker costs now, and `fleet_cost` the only place that adds it up. The
+record carries every price that they need, so that the API, the command line, the pages and the metrics cannot differ.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from lcm.model.formatting import format_usd
 from lcm.model.worker.conditions import STOPPED, ConditionType, find_condition
 from lcm.model.worker.status import CML_STATUSES, STATUSES, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from lcm.model.worker.metrics import MetricsSample
@@ -19,25 +24,92 @@ if TYPE_CHECKING:
 METRICS_MAX_AGE = timedelta(minutes=30)
 """The maximum age of CML's metrics for statements about the present."""
 
+HOURS_PER_MONTH = 730
+DEFAULT_STORAGE_PRICE = 0.08
+"""Dollars per GB and month of disk: what AWS charges for gp3 volumes in most regions."""
+MICRO = 1_000_000
 
-def is_billed(worker: Worker) -> bool:
-    """Whether its instance costs money now. The instance of a FAILED worker does, unless it was seen stopped."""
-    if worker.status is not WorkerStatus.FAILED:
-        return STATUSES[worker.status].billed
-    observed = find_condition(worker.conditions, ConditionType.INSTANCE_READY)
-    return worker.instance_id is not None and (observed is None or observed.reason != STOPPED)
+
+class HourlyCost(NamedTuple):
+    """What workers cost an hour now, and how many of them have a cost that is not known.
+
+    The amount is a whole number of millionths of a dollar: such sums are exact, in whatever order they are added up.
+    """
+
+    micro_usd: int = 0
+    unknown: int = 0
+
+    @property
+    def usd(self) -> float:
+        """The known part, in dollars."""
+        return self.micro_usd / MICRO
+
+    def __str__(self) -> str:
+        """Format it for people: `$4.21 per hour`, and the number of workers without a known price."""
+        amount = f"{format_usd(self.usd)} per hour"
+        if not self.unknown:
+            return amount
+        return f"{amount}, plus {self.unknown} {'worker' if self.unknown == 1 else 'workers'} without a known price"
+
+
+def instance_runs(worker: Worker) -> bool:
+    """Whether its instance is charged as running. It is in FAILED and TERMINATING too, unless it was seen stopped."""
+    if worker.status in (WorkerStatus.FAILED, WorkerStatus.TERMINATING):
+        return worker.instance_id is not None and not _was_seen_stopped(worker)
+    return STATUSES[worker.status].billed
+
+
+def disk_cost(worker: Worker) -> float | None:
+    """What the disks of its instance cost an hour, running or stopped; None if their size is not known."""
+    if worker.capacity is None:
+        return None
+    price = worker.storage_price_per_gb_month_usd
+    price = DEFAULT_STORAGE_PRICE if price is None else price
+    return worker.capacity.storage_gb * price / HOURS_PER_MONTH
+
+
+def cost_if(worker: Worker, *, running: bool) -> float | None:
+    """What it costs an hour with an instance, running or stopped, in dollars; None if that is not known."""
+    price, disks = worker.cost_per_hour_usd if running else 0.0, disk_cost(worker)
+    return None if price is None or disks is None else round(price + disks, 6)
+
+
+def current_cost(worker: Worker) -> float | None:
+    """What it costs an hour now, in dollars: its instance while that runs, and its disks. None if not known."""
+    running = instance_runs(worker)
+    if not running and (worker.instance_id is None or worker.status is WorkerStatus.TERMINATED):
+        return 0.0
+    return cost_if(worker, running=running)
+
+
+def fleet_cost(workers: Iterable[Worker]) -> HourlyCost:
+    """What these workers cost an hour now, all together."""
+    micro_usd = unknown = 0
+    for worker in workers:
+        cost = current_cost(worker)
+        if cost is None:
+            unknown += 1
+        else:
+            micro_usd += round(cost * MICRO)
+    return HourlyCost(micro_usd, unknown)
 
 
 def cost_so_far(worker: Worker, now: datetime) -> float | None:
-    """Estimate what its instance has cost so far; a stopped instance costs nothing."""
-    since = worker.instance_since or worker.created_at
-    if worker.cost_per_hour_usd is None or worker.instance_id is None:
+    """Estimate what it has cost so far: its instance without the time in STOPPED, and its disks; None if not known."""
+    disks, price = disk_cost(worker), worker.cost_per_hour_usd
+    if price is None or disks is None or worker.instance_id is None:
         return None
+    lifetime = max(timedelta(), now - (worker.instance_since or worker.created_at))
     stopped = timedelta(seconds=worker.stopped_seconds)
     if worker.status is WorkerStatus.STOPPED:
         stopped += now - worker.status_since
-    hours = max(timedelta(), now - since - stopped) / timedelta(hours=1)
-    return hours * worker.cost_per_hour_usd
+    hours, hours_running = (max(timedelta(), each) / timedelta(hours=1) for each in (lifetime, lifetime - stopped))
+    return hours_running * price + hours * disks
+
+
+def _was_seen_stopped(worker: Worker) -> bool:
+    observed = find_condition(worker.conditions, ConditionType.INSTANCE_READY)
+    return observed is not None and observed.reason == STOPPED
 
 
 def describe_running_nodes(sample: MetricsSample | None, worker: Worker) -> str:

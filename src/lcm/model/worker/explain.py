@@ -25,6 +25,7 @@ from lcm.model.worker.conditions import (
     find_condition,
     is_condition_true,
 )
+from lcm.model.worker.cost import current_cost
 from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import STATUSES, DesiredStatus, LicenseStatus, WorkerStatus
@@ -234,8 +235,8 @@ def _instance_sentences(inputs: ExplainInput) -> Iterator[str]:
         since, detail = humanize_duration(inputs.now - instance.since), as_clause(instance.message)
         yield f"Its instance has not been visible for {since}: {detail}; until then nothing is done."
     if worker.status is WorkerStatus.FAILED and is_condition_true(worker.conditions, ConditionType.INSTANCE_READY):
-        price = worker.cost_per_hour_usd
-        cost = "costs money" if price is None else f"costs ${price:g} an hour"
+        hourly = current_cost(worker)
+        cost = "costs money, nobody knows how much" if hourly is None else f"costs ${hourly:.4g} an hour"
         yield f"Its instance {worker.instance_id} is running and {cost}."
 
 

@@ -17,6 +17,7 @@ from lcm.model.base import (
     UtcDatetime,
 )
 from lcm.model.worker.conditions import Condition, ConditionType, is_condition_true
+from lcm.model.worker.cost import current_cost
 from lcm.model.worker.status import (
     STATUSES,
     DesiredStatus,
@@ -125,7 +126,12 @@ class Worker(Record):
     auto_resume_count: int = 0
     manual_resume_count: int = 0
     capacity: Capacity | None = None
-    cost_per_hour_usd: float | None = None
+    cost_per_hour_usd: float | None = Field(
+        default=None, description="The price of its instance, in dollars an hour, while it runs; null if not known."
+    )
+    storage_price_per_gb_month_usd: float | None = Field(
+        default=None, description="The price of disk space, which a stopped worker costs too."
+    )
     cml_version: str | None = None
     node_definitions: tuple[str, ...] | None = Field(
         default=None, description="Node definitions that its CML offers; null if not known yet."
@@ -146,9 +152,10 @@ class Worker(Record):
     updated_at: UtcDatetime
 
     def model_post_init(self, context: Any) -> None:
-        """Drop the stored value of `ready`, which is computed."""
+        """Drop the stored values of fields that are computed."""
         if self.__pydantic_extra__:
-            self.__pydantic_extra__.pop("ready", None)
+            for name in ("ready", "current_cost_per_hour_usd"):
+                self.__pydantic_extra__.pop(name, None)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -159,6 +166,12 @@ class Worker(Record):
             and self.desired_status is DesiredStatus.RUNNING
             and is_condition_true(self.conditions, ConditionType.CML_READY)
         )
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def current_cost_per_hour_usd(self) -> float | None:
+        """What it costs an hour now, in dollars: its instance while that runs, and its disks; null if not known."""
+        return current_cost(self)
 
     @property
     def unknown_words(self) -> tuple[str, ...]:

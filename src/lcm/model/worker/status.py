@@ -99,7 +99,7 @@ class StatusInfo:
     instance_state: str | None = None  # the EC2 state in which it needs no action; None: none or any
     has_address: bool = True  # whether its instance may have a public address
     runs_cml: bool = False
-    billed: bool = False  # whether its instance costs money; use `is_billed`, which knows FAILED workers too
+    billed: bool = False  # whether its instance is charged as running; use `instance_runs`, which knows what was seen
     tone: Tone = Tone.IN_PROGRESS
 
 

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Strict, 
 from lcm.model.fleet.settings import DiscoverySettings, IdleSettings, ScalingSettings
 from lcm.model.lablet.ports import DEFAULT_PORTS
 from lcm.model.lablet.scheduling.planner import DEFAULT_LEAD_TIME
+from lcm.model.worker.cost import DEFAULT_STORAGE_PRICE
 from lcm.settings.base import Settings, SettingsConflict
 from lcm.settings.describe import Allowed, SettingAlias
 from lcm.settings.types import NonBlankText, ReadableFile, SecondsOrZero
@@ -135,7 +136,7 @@ else:
 
 
 class FleetSourceSettings(Settings):
-    """Templates, and the license for scale-up."""
+    """Templates, prices, and the license for scale-up."""
 
     worker_templates_config_path: ReadableFile | None = Field(
         default=None, description="A YAML file with templates, imported at each start; if unset, the built-in ones."
@@ -143,6 +144,10 @@ class FleetSourceSettings(Settings):
     scale_up_license_token: SecretStr | None = Field(
         default=None,
         description="The license token of workers that scale-up launches; without one they run no licensed labs.",
+    )
+    storage_price_per_gb_month_usd: Annotated[float, Field(ge=0, le=100)] = Field(
+        default=DEFAULT_STORAGE_PRICE,
+        description="The price of disk space, in dollars per GB and month; disks of stopped workers cost money too.",
     )
 
 

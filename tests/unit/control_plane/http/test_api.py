@@ -337,7 +337,9 @@ async def test_the_fleet_summary_counts_workers_and_cost(plane: TestPlane) -> No
     await plane.running("alpha")
     await plane.create("beta", template_name="metal", aws_region="us-east-1")
     fleet = (await plane.ask("GET", "/api/fleet", role=VIEWER)).json()
-    assert (fleet["workers"], fleet["ready"], fleet["cost_per_hour_usd"]) == (2, 0, 0.0208)
+    disks = 50 * 0.08 / 730  # a small worker has 50 GB
+    assert (fleet["workers"], fleet["ready"], fleet["cost_per_hour_usd"]) == (2, 0, round(0.0208 + disks, 6))
+    assert fleet["workers_without_price"] == 0
     assert fleet["by_status"] == {"RUNNING": 1, "PENDING": 1}
     assert fleet["by_region"] == {"eu-west-1": {"RUNNING": 1}, "us-east-1": {"PENDING": 1}}
     assert fleet["leaders"][0]["term"] == 5

@@ -14,6 +14,7 @@ from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionTyp
 from lcm.model.worker.explain import ExplainInput, Explanation, explain
 from lcm.model.worker.record import Hold, LaunchIntent, PendingLicenseOperation
 from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, WorkerStatus
+from lcm.model.worker.template import Capacity
 from tests.support.records.workers import a_worker
 
 NOW = datetime(2026, 1, 17, 3, 7, tzinfo=UTC)
@@ -534,10 +535,13 @@ def test_an_instance_that_is_not_visible() -> None:
     )
 
 
-@pytest.mark.parametrize(("price", "words"), [(0.0208, "costs $0.0208 an hour"), (None, "costs money")])
+@pytest.mark.parametrize(
+    ("price", "words"), [(1.0, "costs $1.08 an hour"), (None, "costs money, nobody knows how much")]
+)
 def test_a_failed_worker_whose_instance_runs(price: float | None, words: str) -> None:
     """worker-lifecycle.md#failed."""
-    failed = seen("FAILED", conditions=(condition("InstanceReady"),), cost_per_hour_usd=price)
+    size = Capacity(cpu_cores=2, memory_gb=4, storage_gb=730, max_nodes=5)
+    failed = seen("FAILED", conditions=(condition("InstanceReady"),), cost_per_hour_usd=price, capacity=size)
     assert f" Its instance {INSTANCE} is running and {words}. " in summary(failed)
 
 

@@ -12,7 +12,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.web.rendering import usd
 from lcm.control_plane.workers import lifecycle
 from lcm.model.formatting import count_of
-from lcm.model.worker.cost import cost_so_far, describe_license_release, describe_running_nodes, is_billed
+from lcm.model.worker.cost import cost_if, cost_so_far, current_cost, describe_license_release, describe_running_nodes
 from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import (
@@ -115,17 +115,22 @@ def _effect_text(after: Worker, action: str, now: datetime) -> str:
 
 def _cost(worker: Worker, after: Worker, action: str) -> tuple[str, float]:
     """The cost as text, and the change of the hourly cost."""
-    price = worker.cost_per_hour_usd
-    if price is None or action in ("hold", "release", "trust"):
+    if action in ("hold", "release", "trust"):
         return "", 0.0
-    billed = is_billed(worker)
-    will_be_billed = after.desired_status is DesiredStatus.RUNNING
-    if will_be_billed and not billed:
-        return f"It will cost {usd(price)} an hour.", price
-    if billed and not will_be_billed:
-        disks = "; its disks are still billed" if after.desired_status is DesiredStatus.STOPPED else ""
-        return f"It will save {usd(price)} an hour{disks}.", -price
-    return f"The cost stays {usd(price if billed else 0)} an hour.", 0.0
+    cost_now = current_cost(worker)
+    has_instance = worker.instance_id is not None or after.desired_status is DesiredStatus.RUNNING
+    cost_then: float | None = 0.0
+    if has_instance and after.desired_status is not DesiredStatus.TERMINATED:
+        cost_then = cost_if(worker, running=after.desired_status is DesiredStatus.RUNNING)
+    if cost_now is None or cost_then is None:
+        return "The effect on the cost is unknown: nobody knows the price of this worker.", 0.0
+    change = round(cost_then - cost_now, 6)
+    if not change:
+        return f"The cost stays {usd(cost_now)} an hour.", 0.0
+    if change > 0:
+        return f"It will cost {usd(cost_then)} an hour.", change
+    rest = f"; its disks still cost {usd(cost_then)}" if cost_then else ""
+    return f"It will save {usd(-change)} an hour{rest}.", change
 
 
 def _interrupted(worker: Worker, action: str, sample: MetricsSample | None) -> tuple[tuple[str, str], ...]:

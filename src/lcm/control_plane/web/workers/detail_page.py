@@ -17,7 +17,7 @@ from lcm.control_plane.web.timeline import read_worker_timeline
 from lcm.control_plane.web.workers.action_preview import WORKER_ACTIONS, available_actions
 from lcm.control_plane.web.workers.plots import PLOT_HOURS, read_plots
 from lcm.core import clock
-from lcm.model.worker.cost import cost_so_far, is_billed
+from lcm.model.worker.cost import cost_if, cost_so_far, instance_runs
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, WorkerStatus
 from lcm.model.worker.urgency import worker_problem
@@ -84,7 +84,8 @@ async def _detail_values(services: Services, user: WebUser, worker_id: str) -> d
         "actions": _offered_actions(worker) if user.can_operate else [],
         "changeable": changeable,
         "license_operations": license_operations(worker) if changeable else [],
-        "billed": is_billed(worker),
+        "billed": instance_runs(worker),
+        "cost_when_running": cost_if(worker, running=True),
         "cost": cost_so_far(worker, now),
         "saved": _saved_by_stops(worker),
         "lablets": await lablets_on_worker(services.context.store, worker_id),

@@ -24,7 +24,7 @@ from lcm.control_plane.workers.metrics import read_metrics
 from lcm.core import clock
 from lcm.model.audit import WorkerHistoryEntry
 from lcm.model.worker.conditions import ConditionType, find_condition, is_condition_true
-from lcm.model.worker.cost import is_billed
+from lcm.model.worker.cost import cost_if, instance_runs
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import CML_STATUSES, WorkerStatus
@@ -167,6 +167,7 @@ class WorkerRow:
     idle_since: datetime | None
     idle: bool
     billed: bool
+    cost_when_running: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,5 +260,6 @@ def _worker_row(worker: Worker, why: str) -> WorkerRow:
         why,
         used if running else None,
         idle=running and idle is not None and is_condition_true(worker.conditions, ConditionType.IDLE),
-        billed=is_billed(worker),
+        billed=instance_runs(worker),
+        cost_when_running=cost_if(worker, running=True),
     )

@@ -11,6 +11,7 @@ from lcm.model.access import Role
 from lcm.model.worker.conditions import Condition
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Hold
+from lcm.model.worker.template import Capacity
 from tests.support.records.workers import NOW, a_worker
 from tests.support.web.visitor import signed_in
 
@@ -44,12 +45,18 @@ def test_actions_depend_on_the_status(facts: dict[str, object], expected: list[s
 
 
 def test_costs_and_savings() -> None:
-    running = a_worker(status="RUNNING", cost_per_hour_usd=3.9641, instance_id="i-1", conditions=(CML_READY,))
-    assert "save $3.96 an hour; its disks are still billed" in preview_action(running, "stop", NOW).cost
-    assert preview_action(running, "terminate", NOW).cost == "It will save $3.96 an hour."
-    stopped = a_worker(status="STOPPED", desired_status="STOPPED", cost_per_hour_usd=3.9641, instance_id="i-1")
-    assert preview_action(stopped, "start", NOW).cost == "It will cost $3.96 an hour."
-    assert preview_action(stopped, "terminate", NOW).cost == "The cost stays $0.00 an hour."
+    disk = Capacity(cpu_cores=2, memory_gb=4, storage_gb=730, max_nodes=5)  # 0.08 dollars an hour
+    facts: dict[str, object] = {"cost_per_hour_usd": 3.9641, "instance_id": "i-1", "capacity": disk}
+    running = a_worker(status="RUNNING", conditions=(CML_READY,), **facts)
+    stop = preview_action(running, "stop", NOW)
+    assert (stop.cost, stop.cost_change_usd) == ("It will save $3.96 an hour; its disks still cost $0.0800.", -3.9641)
+    assert preview_action(running, "terminate", NOW).cost == "It will save $4.04 an hour."
+    stopped = a_worker(status="STOPPED", desired_status="STOPPED", **facts)
+    start = preview_action(stopped, "start", NOW)
+    assert (start.cost, start.cost_change_usd) == ("It will cost $4.04 an hour.", 3.9641)
+    assert preview_action(stopped, "terminate", NOW).cost == "It will save $0.0800 an hour."
+    imported = a_worker(status="RUNNING", instance_id="i-1")
+    assert "nobody knows the price" in preview_action(imported, "stop", NOW).cost
     assert preview_action(running, "hold", NOW).cost == ""
     presenting = running.model_copy(update={"cml_certificate_presented": "b0" * 32})
     preview = preview_action(presenting, "trust", NOW)

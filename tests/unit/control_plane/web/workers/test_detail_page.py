@@ -100,7 +100,7 @@ async def test_the_page_shows_all_details(plane: TestPlane) -> None:
     for text in (
         "<h1>alpha</h1>", "s-running", "192.0.2.7", "10.0.0.9", "i-alpha", "t3.small", "eu-west-1", "routing-101",
         "alpha has been RUNNING", "running.steady", "check again", "cml ready", "Instance ready", "all is well",
-        "<dt>On instance loss</dt><dd>replace</dd>", "$0.0208", "unregistered",
+        "<dt>On instance loss</dt><dd>replace</dd>", "$0.0263", "unregistered",
         "<strong>operator</strong> created it", "not ready",
     ):  # fmt: skip
         assert text in page, text

@@ -55,9 +55,9 @@ def hidden(form: str, name: str) -> str:
 async def test_the_form_shows_price_and_capacity(plane: TestPlane, operator: WebVisitor) -> None:
     form = await operator.part("/workers/new")
     assert "metal: $3.96 an hour, 48 CPU, 192 GB, 200 nodes" in form
-    assert "$0.0104 an hour, about $7.59 a month" in form  # the cheapest is chosen to begin with
+    assert "$0.0104 an hour while it runs, about $7.59 a month" in form  # the cheapest is chosen to begin with
     cost = await operator.part("/workers/new/cost?template_name=metal&desired_status=RUNNING")
-    assert "$3.96 an hour, about $2,893.79 a month" in cost
+    assert "$3.96 an hour while it runs, about $2,893.79 a month" in cost
     assert "nothing until it is started" in await operator.part(
         "/workers/new/cost?template_name=metal&desired_status=STOPPED"
     )

@@ -165,7 +165,7 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(plane: Te
         **worker_fields(Worker.model_validate_json(stored.body)),
         "urgency": None,
         "attention": None,
-        "billed_usd": None,
+        "storage_price": None,
     }
     await store.commit([Put(WORKERS, stored.id, stored.body, stored.revision, fields, {"name": "old"})])
     visitor = await signed_in(plane, Role.VIEWER)

@@ -1,0 +1,154 @@
+"""What the fleet costs, read by every way during a day: never two numbers. The whole platform, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from prometheus_client import CollectorRegistry
+
+from lcm.cli.commands.fleet import show_summary
+from lcm.cli.live.board import Board
+from lcm.cli.live.watch import headline
+from lcm.cli.output.printer import Printer
+from lcm.cli.output.worker_views import worker_columns
+from lcm.control_plane.fleet.system import FleetCostCollector
+from lcm.core import clock
+from lcm.http.server import render_metrics
+from lcm.model.access import Role
+from lcm.model.worker.cost import MICRO, HourlyCost, fleet_cost
+from tests.support.virtual.fleet import Fleet, a_fleet
+from tests.support.virtual.running_workers import launched_by_hand
+from tests.support.web.visitor import WebVisitor, signed_in
+
+if TYPE_CHECKING:
+    from lcm.cli.runtime.session import Session
+    from lcm.model.worker.record import Worker
+    from lcm.model.worker.status import WorkerStatus
+
+REGION = "eu-west-1"
+DAY, STEP, SOON = 86_400, 2_400, 11
+
+
+async def test_the_cost_is_the_same_number_by_every_way_during_a_day() -> None:
+    async with a_fleet() as fleet:
+        await fleet.start()
+        visitor = await signed_in(fleet.plane, Role.VIEWER)
+        seen: set[HourlyCost] = set()
+        statuses: set[WorkerStatus] = set()
+        plan = _day(fleet)
+        for _ in range(0, DAY, STEP):
+            await next(plan, _nothing)()
+            for seconds in (SOON, STEP - SOON):
+                await asyncio.sleep(seconds)
+                cost, workers = await _read_by_every_way(fleet, visitor)
+                seen.add(cost)
+                statuses |= {worker.status for worker in workers}
+        assert len(seen) > 5
+        assert any(cost.unknown for cost in seen)
+        assert {"RUNNING", "STOPPED", "FAILED", "TERMINATED"} <= {status.value for status in statuses}
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _day(fleet: Fleet) -> Any:
+    """What happens during the day, one step at a time."""
+
+    async def create() -> None:
+        for name, template in (("one", "small"), ("two", "metal"), ("three", "medium")):
+            await fleet.plane.create(name, template_name=template)
+
+    async def leave_an_instance_behind() -> None:
+        launched_by_hand(fleet, "foreign", {"cml-managed": "true"}, instance_type="c7a.large")
+
+    async def never_start() -> None:
+        region = fleet.world.regions[REGION]
+        region.timing = replace(region.timing, pending=(1e6, 1e6))
+        await fleet.plane.create("never", template_name="large")
+
+    async def act(name: str, action: str) -> None:
+        [worker] = [each async for each in fleet.people.workers.list() if each.name == name]
+        response = await fleet.plane.ask("POST", f"/api/workers/{worker.id}/{action}", json={})
+        assert response.status_code == 202, response.text
+
+    yield create
+    yield _nothing
+    yield leave_an_instance_behind
+    yield lambda: act("two", "stop")
+    yield _nothing
+    yield never_start
+    for _ in range(4):
+        yield _nothing
+    yield lambda: act("three", "terminate")
+    yield lambda: act("never", "terminate")
+
+
+async def _read_by_every_way(fleet: Fleet, visitor: WebVisitor) -> tuple[HourlyCost, list[Worker]]:
+    """Read the cost by all ways while nothing changes, and compare."""
+    while True:
+        before = [worker async for worker in fleet.people.workers.list(page_size=500)]
+        summary = await fleet.people.fleet.summary()
+        answers = {
+            "GET /api/fleet": str(summary.cost),
+            "worker JSON": str(_sum(await fleet.plane.ask("GET", "/api/workers?limit=500"))),
+            "lcm fleet": await _lcm_fleet(summary),
+            "lcm watch": _lcm_watch(before),
+            "page": _on_page(await visitor.page("/")),
+            "Prometheus": await _scraped(fleet),
+        }
+        after = [worker async for worker in fleet.people.workers.list(page_size=500)]
+        if [worker.version for worker in before] == [worker.version for worker in after]:
+            break
+    assert set(answers.values()) == {str(fleet_cost(before))}, answers
+    cells = {column.title: column.cell for column in worker_columns(clock.now())}
+    for worker in before:
+        cost = worker.current_cost_per_hour_usd
+        assert cells["$/H"](worker) == ("unknown" if cost is None else str(HourlyCost(round(cost * MICRO)))[1:-9])
+    return fleet_cost(before), before
+
+
+def _sum(response: Any) -> HourlyCost:
+    costs = [worker["current_cost_per_hour_usd"] for worker in response.json()["items"]]
+    return HourlyCost(sum(round(cost * MICRO) for cost in costs if cost is not None), costs.count(None))
+
+
+async def _lcm_fleet(summary: Any) -> str:
+    printer = Printer()
+    with printer.console.capture() as page:
+        show_summary(cast("Session", SimpleNamespace(printer=printer)), summary)
+    [line] = [line for line in page.get().splitlines() if line.startswith("cost")]
+    return line.removeprefix("cost").strip().removesuffix(" now")
+
+
+def _lcm_watch(workers: list[Worker]) -> str:
+    board = Board()
+    for worker in workers:
+        board.update(worker)
+    session = cast("Session", SimpleNamespace(target=SimpleNamespace(url="http://lcm.test")))
+    return headline(session, board).partition(" ready, ")[2]
+
+
+def _on_page(page: str) -> str:
+    shown = re.search(r"<dt>Cost now</dt><dd>(.*?)<small>/h</small>(.*?)</dd>", page)
+    assert shown is not None
+    unknown = re.search(r"\+ (\d+) unknown", shown[2])
+    amount = float(shown[1].removeprefix("$").replace(",", ""))
+    cost = str(HourlyCost(round(amount * MICRO), int(unknown[1]) if unknown else 0))
+    assert cost.startswith(shown[1])
+    return cost
+
+
+async def _scraped(fleet: Fleet) -> str:
+    registry = CollectorRegistry()
+    collector = FleetCostCollector(fleet.plane.services.fleet.summary)
+    registry.register(collector)
+    await collector.refresh()
+    lines = (await render_metrics(registry)).decode().splitlines()
+    values = dict(line.split() for line in lines if not line.startswith("#"))
+    usd, unknown = values["lcm_fleet_cost_per_hour_usd"], values["lcm_fleet_workers_without_price"]
+    return str(HourlyCost(round(float(usd) * MICRO), int(float(unknown))))
