@@ -69,7 +69,7 @@ def test_it_shows_status_reason_and_since_when(
         expect(row).to_contain_text("True")
         expect(row.locator("time")).to_have_attribute("title", re.compile(r"^20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC$"))
     details = page.get_by_role("complementary", name="Details")
-    for text in (worker["instance_id"], worker["aws_region"], "routing-101", "$0.0208"):
+    for text in (worker["instance_id"], worker["aws_region"], "routing-101", "$0.0263"):
         expect(details).to_contain_text(text)
     timeline = page.locator("#timeline li")
     expect(timeline.filter(has_text="RUNNING").first).to_be_visible()
@@ -140,7 +140,7 @@ def test_into_service(visits: Visits, up: LcmUpProcess) -> None:
     wait_until_live(retried)
     wait_until_live(starts)
     preview = act(starts, "start")
-    assert "cost $0.0208 an hour" in preview
+    assert "cost $0.0263 an hour" in preview
     at(retried, "FAILED")
     expect(retried.locator("#problem")).to_be_visible()
     assert {"Retry", "Terminate"} <= offered(retried)

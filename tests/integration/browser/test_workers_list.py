@@ -47,7 +47,7 @@ def test_problems_come_first_and_each_row_shows_its_details(
     expect(failed.locator(".why")).to_contain_text("text written by a user")
     page.goto("/?q=ready")
     ready = row(page, fleet["ready"])
-    for text in ("RUNNING", "ready", "running", "us-east-1", "small", "$0.0208"):
+    for text in ("RUNNING", "ready", "running", "us-east-1", "small", "$0.0263"):
         expect(ready).to_contain_text(text)
     expect(ready.locator("svg.spark polyline")).to_be_attached()
     expect(ready.locator(f"#labs-{fleet['ready']['id']}")).to_have_text(re.compile(r"\d"))

@@ -104,6 +104,10 @@ class Worker(Record):
     drifted: bool = False
     drifted_at: tuple[UtcDatetime, ...] = ()
     origin: Annotated[WorkerOrigin, CARRIED] = WorkerOrigin.CREATED
+    adopted_at: UtcDatetime | None = Field(
+        default=None, description="When a person adopted this imported worker; null: not yet, or not imported."
+    )
+    schedulable: bool = Field(default=True, description="Whether lablets may be placed on it once it is ready.")
     previous_worker_id: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     hold: Hold | None = None
@@ -172,6 +176,11 @@ class Worker(Record):
     def current_cost_per_hour_usd(self) -> float | None:
         """What it costs an hour now, in dollars: its instance while that runs, and its disks; null if not known."""
         return current_cost(self)
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether it is ours: created here, or imported and then adopted by a person."""
+        return self.origin is not WorkerOrigin.IMPORTED or self.adopted_at is not None
 
     @property
     def unknown_words(self) -> tuple[str, ...]:
