@@ -56,7 +56,7 @@ _OTHERS = """\
 | `LCM_TOKEN` | The token for that control plane. |
 | `AWS_ACCESS_KEY_ID`, `AWS_PROFILE` and similar | Credentials for AWS, as boto3 reads them. |
 | `FORWARDED_ALLOW_IPS` | Addresses of trusted load balancers, separated by commas: their `X-Forwarded-For` and \
-`X-Forwarded-Proto` headers are used; if unset, only those of this machine. |
+`X-Forwarded-Proto` headers are used; if unset, none are. |
 """
 
 

@@ -122,7 +122,7 @@ log = structlog.get_logger(__name__)
 
 RESET = "reset"
 _HEARTBEAT = "heartbeat"
-_CLOSING_EVENTS = frozenset({"overflow", "shutdown", "unavailable"})
+_CLOSING_EVENTS = frozenset({"overflow", "shutdown", "unavailable", "signed_out"})
 """The last event on a connection that the server closes. The next connection continues from the same position."""
 
 _SILENCE_TIMEOUT = 45.0  # three heartbeats

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from copy import copy
 from typing import TYPE_CHECKING, Final
@@ -64,6 +65,8 @@ class HttpServer(HostedService):
             log_level="warning",
             access_log=False,
             lifespan="off",
+            # X-Forwarded-For and X-Forwarded-Proto count only from proxies that are named: not even from this machine.
+            forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", ""),
             timeout_graceful_shutdown=_GRACEFUL_SHUTDOWN_SECONDS,
         )
         self._server = _UvicornServer(config)

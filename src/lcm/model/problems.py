@@ -32,6 +32,7 @@ class ProblemCode(CaseInsensitiveEnum):
     IDEMPOTENCY_MISMATCH = "idempotency_mismatch"
     CSRF = "csrf"
     TOO_MANY_ATTEMPTS = "too_many_attempts"
+    TOO_MANY_STREAMS = "too_many_streams"
     TOO_LARGE = "too_large"
     REQUEST_TIMEOUT = "request_timeout"
     UNAVAILABLE = "unavailable"
@@ -49,6 +50,7 @@ HTTP_STATUS_BY_CODE: dict[ProblemCode, int] = {
     ProblemCode.LEADER_HEADERS_MISSING: 400,
     ProblemCode.CSRF: 403,
     ProblemCode.TOO_MANY_ATTEMPTS: 429,
+    ProblemCode.TOO_MANY_STREAMS: 429,
     ProblemCode.TOO_LARGE: 413,
     ProblemCode.REQUEST_TIMEOUT: 408,
     ProblemCode.UNAVAILABLE: 503,

@@ -23,6 +23,7 @@ from lcm.cml.client.transport import CMLTransport
 from lcm.control_plane.records.kinds import LEADERSHIPS
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core.hosting import Host, HostedService
+from lcm.http.callers import mark_in_process
 from lcm.http.server import HttpServer
 from lcm.model.fleet.state import LeadershipTerm
 from lcm.wiring.confirm_aws import ConfirmBeforeChanges
@@ -171,7 +172,7 @@ async def serve_up(loaded: LoadedSettings[UpSettings], options: UpOptions, start
     )
     async with httpx.AsyncClient(timeout=5.0) as http:
         control_plane = make_control_plane(settings, coordination, http)
-        wire = httpx.ASGITransport(control_plane.server.app)
+        wire = httpx.ASGITransport(mark_in_process(control_plane.server.app))
         world = _world(settings, options) if settings.cloud_provider == "simulated" else None
         runtime = ControllerRuntime(coordination, settings)
         controllers = _make_controllers(runtime, settings, wire, world)

@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from tests.support.servers.control_plane import ControlPlaneProcess
@@ -84,3 +85,13 @@ def test_slow_and_aborted_uploads_leave_others_alone_and_no_traceback(plane: Con
     log = plane.process.log_path.read_text()
     assert "Traceback" not in log
     assert "ClientDisconnect" not in log
+
+
+def test_forwarded_addresses_of_this_machine_are_not_believed(plane: ControlPlaneProcess) -> None:
+    """No proxy is configured: a client that changes X-Forwarded-For stays one client to the limit of sign-ins."""
+    statuses = []
+    for number in range(15):
+        headers = {"Authorization": f"Bearer guess-{number}", "X-Forwarded-For": f"192.0.2.{number}"}
+        statuses.append(httpx.get(f"{plane.url}/api/whoami", headers=headers, timeout=60).status_code)
+    assert statuses[0] == 401
+    assert statuses[-1] == 429

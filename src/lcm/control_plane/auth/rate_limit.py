@@ -10,6 +10,7 @@ Memory is bounded: above `max_tracked` addresses or ids, the one that failed lon
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ipaddress
 import math
 from collections import OrderedDict, deque
@@ -20,6 +21,43 @@ MAX_FAILURES = 10
 WINDOW_SECONDS = 60.0
 MAX_TRACKED = 10_000
 _IPV6_CUSTOMER_PREFIX = 64  # prefix length of the IPv6 network that one customer gets from a provider
+
+
+ACCEPTED_SECONDS = 3600.0
+"""How long a credential that was accepted from an address passes there, whatever else fails at that address."""
+
+
+class AcceptedCredentials:
+    """Credentials that worked a while ago, by address: guesses at the same address must not block their owners.
+
+    It holds for the same address only. Elsewhere a guess that is right stays blocked like a wrong one.
+    """
+
+    def __init__(self, *, seconds: float = ACCEPTED_SECONDS, max_tracked: int = MAX_TRACKED) -> None:
+        self._seconds = seconds
+        self._max_tracked = max_tracked
+        self._until: OrderedDict[bytes, float] = OrderedDict()
+
+    def add(self, address: str, credential: str) -> None:
+        """Remember that a credential was accepted from an address."""
+        key = _credential_key(address, credential)
+        self._until[key] = asyncio.get_running_loop().time() + self._seconds
+        self._until.move_to_end(key)
+        if len(self._until) > self._max_tracked:
+            self._until.popitem(last=False)
+
+    def discard(self, address: str, credential: str) -> None:
+        """Forget a credential that is no longer accepted."""
+        self._until.pop(_credential_key(address, credential), None)
+
+    def contains(self, address: str, credential: str) -> bool:
+        """Whether the credential was accepted from this address a while ago."""
+        return self._until.get(_credential_key(address, credential), 0.0) > asyncio.get_running_loop().time()
+
+
+def _credential_key(address: str, credential: str) -> bytes:
+    text = f"{_client_key(address)}\n{credential}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 class SignInRateLimiter:

@@ -118,6 +118,13 @@ class SessionService:
             raise UnauthenticatedError("The token that you signed in with has expired or was revoked.")
         return _open_session(session_id, self._extend(key, session))
 
+    async def still_valid(self, session_id: str) -> bool:
+        """Whether a session that was resumed earlier goes on. This is no use of it and does not extend it."""
+        session = await self._read(_storage_key(session_id))
+        if session is None or session.expires_at <= clock.now():
+            return False
+        return session.token_id is None or await self._tokens.still_valid(session.token_id)
+
     async def end(self, session_id: str) -> None:
         """Sign out. A session that has already ended is no error."""
         if not _SESSION_ID_PATTERN.fullmatch(session_id):

@@ -10,15 +10,17 @@ from fastapi import Depends, Header, Request
 from pydantic import WithJsonSchema
 
 from lcm.control_plane.auth.oidc import OidcVerifier, looks_like_jwt
-from lcm.control_plane.auth.rate_limit import SignInRateLimiter
+from lcm.control_plane.auth.rate_limit import AcceptedCredentials, SignInRateLimiter
 from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
 from lcm.control_plane.auth.sessions import SessionService, SignInLinks, check_csrf, session_id_from
 from lcm.control_plane.auth.tokens import TokenService, parse_token_id
 from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.journal.sse_client import StreamAccess
 from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.control_plane.records.unit_of_work import Leader
 from lcm.core import clock
-from lcm.model.access import Role
+from lcm.http.callers import is_in_process
+from lcm.model.access import CallerKind, Role
 from lcm.model.fleet.state import FIRST_TERM
 from lcm.model.problems import ProblemCode
 
@@ -40,6 +42,7 @@ class Authenticator:
     rate_limiter: SignInRateLimiter
     oidc: OidcVerifier | None = None
     links: SignInLinks = field(default_factory=SignInLinks)
+    accepted: AcceptedCredentials = field(default_factory=AcceptedCredentials)
 
     async def authenticate(self, request: Request) -> Caller:
         """The caller, or `UnauthenticatedError`. A failed attempt is counted before the next one is checked."""
@@ -50,16 +53,36 @@ class Authenticator:
 
     async def authenticate_token(self, request: Request, text: str) -> Caller:
         """The caller that a token or JWT belongs to."""
+        if is_in_process(request.scope):
+            return await self._verify(text)  # controllers of this process: no guess elsewhere may block them
         address = request.client.host if request.client else ""
         token_id = parse_token_id(text)
-        if token_id is None:
+        if token_id is None and not self.accepted.contains(address, text):
             self.rate_limiter.check(address)  # a token from the settings can be guessed, a generated one cannot
         try:
-            return await self._verify(text)
+            caller = await self._verify(text)
         except UnauthenticatedError:
+            self.accepted.discard(address, text)
             self.rate_limiter.record_failure(address, token_id)
             self.rate_limiter.check(address, token_id)
             raise
+        self.accepted.add(address, text)
+        return caller
+
+    async def access_of(self, request: Request, caller: Caller) -> StreamAccess:
+        """The access of a request that stays open: it ends with the token or session that it began with."""
+        session_id = session_id_from(request.cookies, secure=request.url.scheme == "https")
+        by_session = caller.kind is CallerKind.SESSION and session_id is not None
+
+        async def still_valid() -> bool:
+            if caller.expires_at is not None and caller.expires_at <= clock.now():
+                return False
+            if by_session:
+                assert session_id is not None
+                return await self.sessions.still_valid(session_id)
+            return caller.token_id is None or await self.tokens.still_valid(caller.token_id)
+
+        return StreamAccess(caller.token_id or f"{caller.kind.value}:{caller.name}", still_valid)
 
     async def _verify(self, text: str) -> Caller:
         """Try tokens first: a token from the settings can have any form, also that of a JWT."""

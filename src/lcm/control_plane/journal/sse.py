@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
 
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.journal.retention import deleted_through
 from lcm.control_plane.journal.sse_client import EventFilter, StreamClient, format_event, format_notice
 from lcm.control_plane.records.kinds import WORKER_CHANGED, WORKERS
 from lcm.control_plane.store.cursors import parse_journal_cursor
 from lcm.control_plane.store.port import InvalidCursorError, StoreError
 from lcm.core.hosting import HostedService, cancel_and_wait
+from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from lcm.control_plane.journal.feed import JournalFeed
+    from lcm.control_plane.journal.sse_client import StreamAccess
     from lcm.control_plane.store.port import JournalEntry, Store
 
 log = structlog.get_logger(__name__)
@@ -44,6 +47,9 @@ class StreamSettings:
     heartbeat: float = 15.0
     max_replayed: int = 10_000  # journal entries that a client may be behind
     retry: float = 2.0  # after which a client reconnects
+    max_clients: int = 2_000
+    max_per_caller: int = 50
+    access_check: float = 5.0  # after which a stream ends whose token or session has ended
 
 
 @dataclass(slots=True)
@@ -54,6 +60,8 @@ class StreamCounters:
     cut_off: int = 0
     resets: int = 0
     events: int = 0  # sent to at least one client
+    refused: int = 0  # because there were too many
+    signed_out: int = 0  # whose token or session had ended
 
 
 @dataclass(slots=True)
@@ -110,6 +118,7 @@ class EventStream(HostedService):
         """Subscribe to the journal feed."""
         self._unsubscribe = self._feed.subscribe(self)
         self._spawn(self._send_heartbeats(), "heartbeat")
+        self._spawn(self._check_access(), "access")
 
     async def stop(self) -> None:
         """Send every client a final event; a client is finished when it has read it."""
@@ -140,11 +149,27 @@ class EventStream(HostedService):
             if (number % piece == 0 or number == len(batch)) and any(client.half_full for client in self._live):
                 await asyncio.sleep(_BURST_PAUSE)
 
+    def check_room(self, caller: str) -> None:
+        """Raises `ProblemError` if this caller, or all together, have too many streams open."""
+        settings = self._settings
+        own = sum(client.access is not None and client.access.caller == caller for client in self._connected)
+        if own >= settings.max_per_caller:
+            self.counters.refused += 1
+            detail = f"you have {own} event streams open, which is the limit; close some of them"
+            raise ProblemError(ProblemCode.TOO_MANY_STREAMS, detail)
+        if self.clients >= settings.max_clients:
+            self.counters.refused += 1
+            detail = f"{self.clients} event streams are open, which is the limit; try again later"
+            raise ProblemError(ProblemCode.TOO_MANY_STREAMS, detail)
+
     async def subscribe(
-        self, event_filter: EventFilter | None = None, last_event_id: str | None = None
+        self,
+        event_filter: EventFilter | None = None,
+        last_event_id: str | None = None,
+        access: StreamAccess | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The bytes for one client, until it disconnects, is cut off, or the stream stops."""
-        client = StreamClient(event_filter or EventFilter(), self._settings.buffer)
+        """The bytes for one client, until it disconnects, is cut off, its access ends, or the stream stops."""
+        client = StreamClient(event_filter or EventFilter(), self._settings.buffer, access)
         self._connected[client] = None
         self.counters.opened += 1
         try:
@@ -264,6 +289,18 @@ class EventStream(HostedService):
             await asyncio.sleep(self._settings.heartbeat)
             for client in self._live:
                 client.request_heartbeat()
+
+    async def _check_access(self) -> None:
+        """End the streams whose token or session has ended. While the store cannot be read, nothing is known of it."""
+        while True:
+            await asyncio.sleep(self._settings.access_check)
+            for client in list(self._connected):
+                with suppress(StoreError):
+                    if client.access is None or client.final is not None or await client.access.still_valid():
+                        continue
+                    self.counters.signed_out += 1
+                    self._live.pop(client, None)
+                    client.end(format_notice("signed_out", "your access has ended; sign in again"))
 
     def _preamble(self, client: StreamClient) -> bytes:
         """The retry interval and the current cursor: a client that leaves before the first event misses nothing."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from lcm.control_plane.store.port import JournalEntry
 
@@ -38,11 +38,20 @@ def format_notice(event: str, reason: str, cursor: str | None = None, **details:
     return format_event(event, json.dumps({"reason": reason, **details}, separators=(",", ":")).encode(), cursor)
 
 
+@dataclass(frozen=True, slots=True)
+class StreamAccess:
+    """Whose stream it is, and whether they may still read."""
+
+    caller: str
+    still_valid: Callable[[], Awaitable[bool]]
+
+
 class StreamClient:
     """One connected client: its buffered events, and whether it is finished."""
 
-    def __init__(self, event_filter: EventFilter, limit: int) -> None:
+    def __init__(self, event_filter: EventFilter, limit: int, access: StreamAccess | None = None) -> None:
         self.filter = event_filter
+        self.access = access
         self.cursor: str | None = None  # everything up to here was sent or filtered out
         self.final: bytes | None = None
         self._limit = limit

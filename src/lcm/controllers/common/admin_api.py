@@ -144,7 +144,8 @@ def _admin_routes(
     """The routes that need a control plane token with the role admin."""
 
     async def admin(request: Request) -> CallerIdentity:
-        return await authenticator.authenticate(request.headers.get("Authorization"))
+        client = request.client.host if request.client else ""
+        return await authenticator.authenticate(request.headers.get("Authorization"), client=client)
 
     router = APIRouter(prefix="/admin", tags=["admin"])
     by_admin = Depends(admin)

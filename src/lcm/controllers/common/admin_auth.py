@@ -1,7 +1,9 @@
 """Authentication for a controller's admin API: the control plane identifies the caller by the token.
 
 The control plane counts failed sign-ins per address, and all requests of this controller come from one address: guessed
-tokens must not block the controller itself. So only a few failed attempts per minute are passed on.
+tokens must not block the controller itself. So only a few failed attempts per minute are passed on: a few of each
+client, and a few more in all. A token that was accepted before is always passed on, and one of the generated form, which
+nobody can guess, unless its own client failed: guesses of others lock no admin out.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
-from collections import deque
+import re
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
 from lcm.client.errors import ClientError, TooManyAttemptsError, UnauthenticatedError
@@ -23,9 +26,13 @@ if TYPE_CHECKING:
 IDENTITY_CACHE_SECONDS: Final = 10.0
 MAX_CACHED_IDENTITIES: Final = 128
 MAX_FAILED_ATTEMPTS: Final = 3
+MAX_FAILED_ATTEMPTS_IN_ALL: Final = 8
+MAX_CLIENTS: Final = 1_000
+ACCEPTED_SECONDS: Final = 3600.0
 FAILED_ATTEMPTS_WINDOW: Final = 60.0
 WHOAMI_TIMEOUT: Final = 5.0
 _MAX_WAITING: Final = 32
+_GENERATED_TOKEN = re.compile(r"lcm_[a-z0-9-]{1,40}_[0-9a-f]{64}")
 
 
 class AdminAuthError(Exception):
@@ -43,19 +50,23 @@ class AdminAuthenticator:
     def __init__(self, whoami: Callable[[str], Awaitable[CallerIdentity]]) -> None:
         self._whoami = whoami
         self._cache: dict[str, tuple[float, CallerIdentity]] = {}  # by a hash of the token: until when, and who
-        self._failed_attempts: deque[float] = deque(maxlen=MAX_FAILED_ATTEMPTS)
+        self._accepted: OrderedDict[str, float] = OrderedDict()  # tokens by their hash, and until when they pass
+        self._failed_in_all: deque[float] = deque(maxlen=MAX_FAILED_ATTEMPTS_IN_ALL)
+        self._failed_by_client: OrderedDict[str, deque[float]] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()
         self._waiting = 0
 
-    async def authenticate(self, authorization: str | None, needed: Role = Role.ADMIN) -> CallerIdentity:
-        """The caller with this header, if they have the role."""
-        caller = await self._identify(_bearer_token(authorization))
+    async def authenticate(
+        self, authorization: str | None, needed: Role = Role.ADMIN, *, client: str = ""
+    ) -> CallerIdentity:
+        """The caller with this header, if they have the role. `client` is the address that they call from."""
+        caller = await self._identify(_bearer_token(authorization), client)
         if caller.role is not needed:
             detail = f"This needs the role {needed}; {caller.name} has the role {caller.role}."
             raise AdminAuthError(ProblemCode.FORBIDDEN, detail)
         return caller
 
-    async def _identify(self, token: str) -> CallerIdentity:
+    async def _identify(self, token: str, client: str) -> CallerIdentity:
         key = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
         caller = self._cached(key)
         if caller is not None:
@@ -68,14 +79,14 @@ class AdminAuthenticator:
             async with self._one_at_a_time:
                 caller = self._cached(key)
                 if caller is None:
-                    self._check_failed_attempts()
-                    caller = await self._fetch(token)
+                    self._check_failed_attempts(token, key, client)
+                    caller = await self._fetch(token, key, client)
                     self._remember(key, caller)
                 return caller
         finally:
             self._waiting -= 1
 
-    async def _fetch(self, token: str) -> CallerIdentity:
+    async def _fetch(self, token: str, key: str, client: str) -> CallerIdentity:
         try:
             async with asyncio.timeout(WHOAMI_TIMEOUT):
                 return await self._whoami(token)
@@ -83,7 +94,8 @@ class AdminAuthenticator:
             detail = "A token is printable ASCII without spaces."
             raise AdminAuthError(ProblemCode.UNAUTHENTICATED, detail) from None
         except UnauthenticatedError as error:
-            self._failed_attempts.append(asyncio.get_running_loop().time())
+            self._accepted.pop(key, None)
+            self._record_failure(client)
             raise AdminAuthError(ProblemCode.UNAUTHENTICATED, error.detail) from error
         except TooManyAttemptsError as error:
             wait = max(1, math.ceil(error.retry_after or 1))
@@ -93,13 +105,28 @@ class AdminAuthenticator:
             detail = f"The control plane cannot verify the token: {why}"
             raise AdminAuthError(ProblemCode.UNAVAILABLE, detail, retry_after=5) from error
 
-    def _check_failed_attempts(self) -> None:
+    def _record_failure(self, client: str) -> None:
         now = asyncio.get_running_loop().time()
-        if (
-            len(self._failed_attempts) == MAX_FAILED_ATTEMPTS
-            and now - self._failed_attempts[0] < FAILED_ATTEMPTS_WINDOW
-        ):
-            wait = math.ceil(self._failed_attempts[0] + FAILED_ATTEMPTS_WINDOW - now)
+        self._failed_in_all.append(now)
+        self._failed_by_client.setdefault(client, deque(maxlen=MAX_FAILED_ATTEMPTS)).append(now)
+        self._failed_by_client.move_to_end(client)
+        if len(self._failed_by_client) > MAX_CLIENTS:
+            self._failed_by_client.popitem(last=False)
+
+    def _check_failed_attempts(self, token: str, key: str, client: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._accepted.get(key, 0.0) > now:
+            return
+        limits = [self._failed_by_client.get(client, deque(maxlen=MAX_FAILED_ATTEMPTS))]
+        if not _GENERATED_TOKEN.fullmatch(token):
+            limits.append(self._failed_in_all)
+        blocked = [
+            failed[0] + FAILED_ATTEMPTS_WINDOW
+            for failed in limits
+            if len(failed) == failed.maxlen and now - failed[0] < FAILED_ATTEMPTS_WINDOW
+        ]
+        if blocked:
+            wait = math.ceil(max(blocked) - now)
             detail = f"Too many failed sign-ins. Try again in {wait} s."
             raise AdminAuthError(ProblemCode.TOO_MANY_ATTEMPTS, detail, retry_after=wait)
 
@@ -110,6 +137,10 @@ class AdminAuthenticator:
     def _remember(self, key: str, caller: CallerIdentity) -> None:
         """Cache for a few seconds, and not beyond the token's expiry: a revoked token must not stay valid for long."""
         left = math.inf if caller.expires_at is None else (caller.expires_at - clock.now()).total_seconds()
+        self._accepted[key] = asyncio.get_running_loop().time() + ACCEPTED_SECONDS
+        self._accepted.move_to_end(key)
+        if len(self._accepted) > MAX_CLIENTS:
+            self._accepted.popitem(last=False)
         self._cache.pop(key, None)
         while len(self._cache) >= MAX_CACHED_IDENTITIES:
             del self._cache[next(iter(self._cache))]

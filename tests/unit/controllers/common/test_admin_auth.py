@@ -13,6 +13,7 @@ from lcm.controllers.common.admin_auth import (
     IDENTITY_CACHE_SECONDS,
     MAX_CACHED_IDENTITIES,
     MAX_FAILED_ATTEMPTS,
+    MAX_FAILED_ATTEMPTS_IN_ALL,
     WHOAMI_TIMEOUT,
     AdminAuthenticator,
     AdminAuthError,
@@ -151,3 +152,27 @@ async def test_a_missing_response_times_out() -> None:
     began = asyncio.get_running_loop().time()
     assert (await refused(AdminAuthenticator(plane.whoami), "Bearer x")).code is ProblemCode.UNAVAILABLE
     assert asyncio.get_running_loop().time() - began <= WHOAMI_TIMEOUT + 0.1
+
+
+async def test_guesses_of_others_lock_no_admin_out() -> None:
+    plane = Plane()
+    generated = f"lcm_t-1_{'0a' * 32}"
+    plane.tokens[generated] = Role.ADMIN
+    authenticator = AdminAuthenticator(plane.whoami)
+    await authenticator.authenticate("Bearer good", client="192.0.2.1")
+    await asyncio.sleep(IDENTITY_CACHE_SECONDS + 1)
+    for number in range(30):
+        with pytest.raises(AdminAuthError):
+            await authenticator.authenticate(f"Bearer guess{number}", client=f"198.51.100.{number % 5}")
+    assert len(plane.requests) == 1 + MAX_FAILED_ATTEMPTS_IN_ALL, "the control plane sees only a few of them"
+    assert (await authenticator.authenticate("Bearer good", client="192.0.2.1")).name == "me", "it was accepted before"
+    assert (await authenticator.authenticate(f"Bearer {generated}", client="192.0.2.2")).name == "me", "not guessable"
+
+
+async def test_guesses_from_one_address_do_not_count_for_another() -> None:
+    plane = Plane()
+    authenticator = AdminAuthenticator(plane.whoami)
+    for number in range(20):
+        with pytest.raises(AdminAuthError):
+            await authenticator.authenticate(f"Bearer guess{number}", client="198.51.100.1")
+    assert (await authenticator.authenticate("Bearer good", client="192.0.2.1")).name == "me"

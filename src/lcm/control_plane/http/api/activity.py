@@ -106,11 +106,14 @@ async def stream(
         Header(max_length=100, description="The id of the last event received; the stream continues after it."),
     ] = None,
 ) -> StreamingResponse:
-    """Stream server-sent events from now on, or after Last-Event-ID. The stream ends when either side disconnects."""
+    """Stream server-sent events from now on, or after Last-Event-ID. The stream ends with the token or session."""
     subjects = frozenset(list_filter("worker_id", worker_id) + list_filter("lablet_id", lablet_id))
     event_filter = EventFilter(
         subjects, frozenset(list_filter("topic", topic)), frozenset(list_filter("aws_region", aws_region))
     )
-    events = get_services(request).stream.subscribe(event_filter, last_event_id)
+    services = get_services(request)
+    access = await services.authenticator.access_of(request, caller)
+    services.stream.check_room(access.caller)
+    events = services.stream.subscribe(event_filter, last_event_id, access)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)

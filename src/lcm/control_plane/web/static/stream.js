@@ -38,6 +38,7 @@ export class Stream {
     // Events were missed, or the server shuts down: the page may be outdated.
     for (const kind of ["reset", "overflow", "unavailable"]) source.addEventListener(kind, () => this.onReconnect());
     source.addEventListener("shutdown", () => this.#failed());
+    source.addEventListener("signed_out", () => location.reload()); // leads to the sign-in page
     this.#restartWatchdog();
   }
 

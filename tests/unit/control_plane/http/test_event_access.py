@@ -1,0 +1,115 @@
+"""Event streams end with the token or session that opened them, and are limited in number (api.md#events)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from lcm.control_plane.auth.sessions import session_cookie
+from lcm.core import clock
+from lcm.model.access import Role
+from tests.support.virtual.control_plane import TestPlane, serving_plane
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class OpenStream:
+    """A request for the stream that stays open."""
+
+    def __init__(self, plane: TestPlane, header: tuple[str, str]) -> None:
+        self.received = b""
+        self.status = 0
+        self._scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "path": "/api/events/stream",
+            "raw_path": b"/api/events/stream",
+            "query_string": b"",
+            "root_path": "",
+            "scheme": "http",
+            "headers": [(b"host", b"lcm.test"), (header[0].encode(), header[1].encode())],
+            "client": ("192.0.2.1", 1),
+            "server": ("lcm.test", 80),
+        }
+        self._gone = asyncio.Event()
+        self._task = asyncio.create_task(plane.app(self._scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        self.status = message.get("status", self.status)
+        self.received += message.get("body", b"")
+
+    @property
+    def is_open(self) -> bool:
+        return not self._task.done()
+
+    async def close(self) -> None:
+        self._gone.set()
+        await self._task
+
+
+async def opened(plane: TestPlane, *headers: tuple[str, str]) -> AsyncIterator[OpenStream]:
+    for header in headers:
+        stream = OpenStream(plane, header)
+        await asyncio.sleep(0.01)
+        yield stream
+
+
+def bearer(token: str) -> tuple[str, str]:
+    return "authorization", f"Bearer {token}"
+
+
+async def test_a_stream_ends_with_its_token() -> None:
+    async with serving_plane() as plane:
+        tokens = plane.services.authenticator.tokens
+        info, revoked = await tokens.create("one", Role.VIEWER, created_by="test")
+        expires_at = clock.now() + timedelta(seconds=60)
+        _, expiring = await tokens.create("two", Role.VIEWER, created_by="test", expires_at=expires_at)
+        headers = [bearer(revoked.reveal()), bearer(expiring.reveal()), bearer(plane.tokens[Role.VIEWER])]
+        first, second, third = [stream async for stream in opened(plane, *headers)]
+        await asyncio.sleep(30)
+        assert (first.is_open, second.is_open, third.is_open) == (True, True, True)
+        await tokens.revoke(info.id, revoked_by="test")
+        await asyncio.sleep(11)
+        assert (first.is_open, second.is_open, third.is_open) == (False, True, True)
+        assert b"event: signed_out" in first.received
+        await asyncio.sleep(30)
+        assert (second.is_open, third.is_open) == (False, True)
+        await third.close()
+
+
+async def test_a_stream_ends_with_its_session() -> None:
+    async with serving_plane() as plane:
+        sessions, tokens = plane.services.authenticator.sessions, plane.services.authenticator.tokens
+        caller = await tokens.verify(plane.tokens[Role.VIEWER])
+        ended, other = await sessions.begin(caller), await sessions.begin(caller)
+        cookies = [("cookie", session_cookie(each, secure=False).partition(";")[0]) for each in (ended, other)]
+        first, second = [stream async for stream in opened(plane, *cookies)]
+        await sessions.end(ended.id.reveal())
+        await asyncio.sleep(11)
+        assert (first.is_open, second.is_open) == (False, True)
+        assert b"event: signed_out" in first.received
+        await asyncio.sleep(13 * 3600)
+        assert not second.is_open, "reading a stream is no use of a session"
+
+
+async def test_streams_are_limited_per_caller() -> None:
+    async with serving_plane() as plane:
+        viewer = [bearer(plane.tokens[Role.VIEWER])] * 60
+        streams = [stream async for stream in opened(plane, *viewer)]
+        assert [stream.status for stream in streams] == [200] * 50 + [429] * 10
+        assert b"too_many_streams" in streams[-1].received
+        other = [stream async for stream in opened(plane, bearer(plane.tokens[Role.ADMIN]))]
+        assert other[0].status == 200
+        await streams[0].close()
+        again = [stream async for stream in opened(plane, viewer[0])]
+        assert again[0].status == 200
+        for stream in [*streams[1:50], *other, *again]:
+            await stream.close()
