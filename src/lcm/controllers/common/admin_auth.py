@@ -2,8 +2,8 @@
 
 The control plane counts failed sign-ins per address, and all requests of this controller come from one address: guessed
 tokens must not block the controller itself. So only a few failed attempts per minute are passed on: a few of each
-client, and a few more in all. A token that was accepted before is always passed on, and one of the generated form, which
-nobody can guess, unless its own client failed: guesses of others lock no admin out.
+client, and a few more in all. A token that was accepted before is always passed on, and one of the generated form,
+which nobody can guess, unless its own client failed: guesses of others lock no admin out.
 """
 
 from __future__ import annotations
