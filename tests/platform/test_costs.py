@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from lcm.cli.commands.fleet import show_summary
 from lcm.cli.live.board import Board
-from lcm.cli.live.watch import headline
+from lcm.cli.live.screen import headline
 from lcm.cli.output.printer import Printer
 from lcm.cli.output.worker_views import worker_columns
 from lcm.control_plane.fleet.system import FleetCostCollector
@@ -129,8 +129,7 @@ def _lcm_watch(workers: list[Worker]) -> str:
     board = Board()
     for worker in workers:
         board.update(worker)
-    session = cast("Session", SimpleNamespace(target=SimpleNamespace(url="http://lcm.test")))
-    return headline(session, board).partition(" ready, ")[2]
+    return headline("", board).partition(" lablets, ")[2].rstrip()
 
 
 def _on_page(page: str) -> str:

@@ -169,7 +169,7 @@ def test_the_live_fleet(plane: ControlPlaneProcess, controller: FakeWorkerContro
     assert "unlucky" not in live.picture
 
     controller.boot("live-b")  # shown without a refresh
-    wait_until(lambda: bool(_drawn(live) and re.search(r"live-b +RUNNING", live.picture)), "live-b is shown RUNNING")
+    wait_until(lambda: bool(_drawn(live) and re.search(r"live-b +RUNNING +yes", live.picture)), "live-b is shown ready")
 
     live.type("\x1b[B")
     live.type("p")
@@ -180,12 +180,16 @@ def test_the_live_fleet(plane: ControlPlaneProcess, controller: FakeWorkerContro
     live.type("plive-b\n")
     live.expect("Desired state of live-b: STOPPED.")
     assert plane.worker("live-b").desired_status is DesiredStatus.STOPPED
-    live.type("\x1b[A")
+    live.type("\x1b[B")  # live-b is on its way now, and comes first
     live.type("e")
     live.expect("live-a: RUNNING, ready")
     live.expect("Press any key to go back.")
     live.type(" ")
     live.expect("q quit")
+    live.type("\t")
+    live.expect("No matching lablets.")
+    live.type("\t")
+    live.expect("Tab lablets")
     live.resize(60, 20)
     live.type("q")
     assert live.end() == 0

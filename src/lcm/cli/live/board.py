@@ -1,16 +1,27 @@
-"""State of `lcm watch`: visible workers, selection, filter, and the action to confirm."""
+"""State of `lcm watch`: visible workers or lablets, selection, filter, and the action to confirm."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from lcm.cli.live import terminal as keyboard
+from lcm.core import clock
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES
+from lcm.model.lablet.urgency import LAST_LABLET_PROBLEM, lablet_urgency, shown_until
+from lcm.model.worker.record import Worker
+from lcm.model.worker.urgency import LAST_WORKER_PROBLEM, worker_urgency
 
 if TYPE_CHECKING:
-    from lcm.model.worker.record import Worker
+    from lcm.model.lablet.record import Lablet
 
-HELP = "q quit   / filter   ↑↓ select   s start   p stop   d drain   e explain"
+Row: TypeAlias = "Worker | Lablet"
+
+WORKERS, LABLETS = "workers", "lablets"
+HELP = {
+    WORKERS: "q quit  / filter  ↑↓ PgUp PgDn  Tab lablets  s start  p stop  d drain  e explain",
+    LABLETS: "q quit  / filter  ↑↓ PgUp PgDn  Tab workers  e details",
+}
 ACTIONS = {"s": "start", "p": "stop", "d": "drain"}
 _QUESTIONS = {
     "start": "Start {name}?",
@@ -26,6 +37,7 @@ class BoardAction:
 
     name: str
     worker: Worker | None = None
+    lablet: Lablet | None = None
 
 
 @dataclass(slots=True)
@@ -33,30 +45,65 @@ class Board:
     """What is shown, and how keys change it. It does no I/O: the caller performs the actions."""
 
     workers: dict[str, Worker] = field(default_factory=dict)
+    lablets: dict[str, Lablet] = field(default_factory=dict)
+    view: str = WORKERS
     filter: str = ""
-    selected_id: str | None = None  # an id, as rows come and go
+    selected_id: str | None = None  # an id, as rows come and go; None: the first row
     editing_filter: bool = False
     pending_action: str | None = None
     typed: str = ""  # the answer to the pending question so far
     message: str = ""
     overlay: str = ""  # an explanation that covers the list
+    page_size: int = 10  # rows on the screen
+    _urgencies: dict[str, int] = field(default_factory=dict)
+    _rows: list[Row] | None = None  # cached until something changes: sorting thousands takes milliseconds
 
-    def visible(self) -> list[Worker]:
-        """Workers that match the filter, by name. Terminated ones are hidden unless filtered for."""
-        matches = [worker for worker in self.workers.values() if self._matches(worker, self.filter.lower())]
-        return sorted(matches, key=lambda worker: (worker.name, worker.id))
+    def visible(self) -> list[Row]:
+        """Workers or lablets that match the filter, problems first, then by name. Ended ones are hidden."""
+        if self._rows is None:
+            query = self.filter.lower()
+            records: list[Row] = [*(self.workers if self.view == WORKERS else self.lablets).values()]
+            matches = [row for row in records if self._matches(row, query)]
+            self._rows = sorted(matches, key=lambda row: (self._urgencies[row.id], row.name, row.id))
+        return self._rows
 
     @property
-    def selected(self) -> Worker | None:
-        """The selected worker, which keys act on."""
+    def selected(self) -> Row | None:
+        """The selected row, which keys act on."""
         rows = self.visible()
-        return next((worker for worker in rows if worker.id == self.selected_id), rows[0] if rows else None)
+        return rows[self.place] if rows else None
+
+    @property
+    def place(self) -> int:
+        """The position of the selected row."""
+        return next((number for number, row in enumerate(self.visible()) if row.id == self.selected_id), 0)
+
+    @property
+    def problems(self) -> tuple[int, int]:
+        """How many workers and how many shown lablets have a problem."""
+        workers = sum(self._urgencies[each] <= LAST_WORKER_PROBLEM for each in self.workers)
+        now = clock.now().isoformat()
+        lablets = sum(
+            self._urgencies[each.id] <= LAST_LABLET_PROBLEM and shown_until(each) > now
+            for each in self.lablets.values()
+        )
+        return workers, lablets
 
     def update(self, worker: Worker) -> None:
         """Store a worker unless a newer version is known: events may arrive late."""
         stored = self.workers.get(worker.id)
         if stored is None or worker.version >= stored.version:
             self.workers[worker.id] = worker
+            self._urgencies[worker.id] = worker_urgency(worker)
+            self._rows = None
+
+    def update_lablet(self, lablet: Lablet) -> None:
+        """Store a lablet unless a newer version is known."""
+        stored = self.lablets.get(lablet.id)
+        if stored is None or lablet.version >= stored.version:
+            self.lablets[lablet.id] = lablet
+            self._urgencies[lablet.id] = lablet_urgency(lablet)
+            self._rows = None
 
     def handle_key(self, key: str) -> BoardAction | None:
         """Apply a key; returns the requested action, if any."""
@@ -69,31 +116,33 @@ class Board:
             self.overlay = ""
             return BoardAction(QUIT) if key == "q" else None
         self.message = ""
-        if key in (keyboard.UP, keyboard.DOWN):
-            self._move(-1 if key == keyboard.UP else 1)
+        if key in keyboard.MOVES:
+            self._move(key)
             return None
         return self._command(key)
 
     def _command(self, key: str) -> BoardAction | None:
-        worker = self.selected
+        row = self.selected
         if key == "q":
             return BoardAction(QUIT)
         if key == "/":
             self.editing_filter = True
         elif key == keyboard.ESCAPE:
-            self.filter = ""
-        elif worker is not None and key in ("e", keyboard.ENTER):
-            return BoardAction(EXPLAIN, worker)
-        elif worker is not None and key in ACTIONS:
-            self.selected_id, self.pending_action, self.typed = worker.id, ACTIONS[key], ""
+            self._set_filter("")
+        elif key == keyboard.TAB:
+            self.view, self.selected_id, self._rows = (LABLETS if self.view == WORKERS else WORKERS), None, None
+        elif row is not None and key in ("e", keyboard.ENTER):
+            return BoardAction(EXPLAIN, worker=row) if isinstance(row, Worker) else BoardAction(EXPLAIN, lablet=row)
+        elif isinstance(row, Worker) and key in ACTIONS:
+            self.selected_id, self.pending_action, self.typed = row.id, ACTIONS[key], ""
         return None
 
     def prompt(self) -> str:
         """The pending confirmation prompt; empty if there is none."""
-        worker = self.selected
-        if self.pending_action is None or worker is None:
+        row = self.selected
+        if self.pending_action is None or row is None:
             return ""
-        question = _QUESTIONS[self.pending_action].format(name=worker.name)
+        question = _QUESTIONS[self.pending_action].format(name=row.name)
         return f"{question} Type its name and Enter, Esc to go back: {self.typed}▏"
 
     def _answer(self, key: str) -> BoardAction | None:
@@ -104,10 +153,10 @@ class Board:
             self.typed += key
         if key not in (keyboard.ENTER, keyboard.ESCAPE):
             return None
-        worker = self.selected
-        agreed = key == keyboard.ENTER and worker is not None and self.typed == worker.name
-        action = BoardAction(self.pending_action or "", worker) if agreed else None
-        self.message = "" if agreed else "No changes made."
+        row = self.selected
+        agreed = key == keyboard.ENTER and isinstance(row, Worker) and self.typed == row.name
+        action = BoardAction(self.pending_action or "", row) if agreed and isinstance(row, Worker) else None
+        self.message = "" if action is not None else "No changes made."
         self.pending_action = None
         return action
 
@@ -115,22 +164,40 @@ class Board:
         if key == keyboard.ENTER:
             self.editing_filter = False
         elif key == keyboard.ESCAPE:
-            self.editing_filter, self.filter = False, ""
+            self.editing_filter = False
+            self._set_filter("")
         elif key == keyboard.ERASE:
-            self.filter = self.filter[:-1]
+            self._set_filter(self.filter[:-1])
         elif len(key) == 1:
-            self.filter += key
+            self._set_filter(self.filter + key)
 
-    def _move(self, step: int) -> None:
+    def _set_filter(self, text: str) -> None:
+        self.filter, self._rows = text, None
+
+    def _move(self, key: str) -> None:
         rows = self.visible()
-        if not rows:
+        if not rows or key == keyboard.HOME:
+            self.selected_id = None  # the first row, also when another one comes first
             return
-        selected = self.selected
-        place = next((number for number, worker in enumerate(rows) if selected and worker.id == selected.id), 0)
-        self.selected_id = rows[min(max(place + step, 0), len(rows) - 1)].id
+        place = self.place
+        targets = {
+            keyboard.UP: place - 1,
+            keyboard.DOWN: place + 1,
+            keyboard.PAGE_UP: place - self.page_size,
+            keyboard.PAGE_DOWN: place + self.page_size,
+            keyboard.END: len(rows) - 1,
+        }
+        self.selected_id = rows[min(max(targets[key], 0), len(rows) - 1)].id
 
-    def _matches(self, worker: Worker, query: str) -> bool:
-        if worker.status == "TERMINATED" and "terminated" not in query:
-            return False
-        text = f"{worker.name} {worker.status} {worker.aws_region} {worker.template_name} {worker.desired_status}"
+    def _matches(self, row: Row, query: str) -> bool:
+        if isinstance(row, Worker):
+            if row.status == "TERMINATED" and "terminated" not in query:
+                return False
+            text = f"{row.name} {row.status} {row.aws_region} {row.template_name} {row.desired_status}"
+        else:
+            ended = row.status in FINAL_LABLET_STATUSES and shown_until(row) <= clock.now().isoformat()
+            if ended and row.status.lower() not in query:
+                return False
+            worker = self.workers.get(row.worker_id or "")
+            text = f"{row.name} {row.status} {row.owner} {row.definition} {worker.name if worker else ''}"
         return all(part in text.lower() for part in query.split())

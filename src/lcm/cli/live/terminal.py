@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import termios
@@ -15,19 +16,31 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-UP, DOWN, ENTER, ESCAPE, ERASE, RESIZED = "up", "down", "enter", "escape", "erase", "resized"
+UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page up", "page down", "home", "end"
+ENTER, ESCAPE, ERASE, TAB, RESIZED = "enter", "escape", "erase", "tab", "resized"
+MOVES = frozenset({UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END})
 
 _KEY_NAMES = {
     "\x1b[A": UP,
     "\x1bOA": UP,
     "\x1b[B": DOWN,
     "\x1bOB": DOWN,
+    "\x1b[5~": PAGE_UP,
+    "\x1b[6~": PAGE_DOWN,
+    "\x1b[H": HOME,
+    "\x1bOH": HOME,
+    "\x1b[1~": HOME,
+    "\x1b[F": END,
+    "\x1bOF": END,
+    "\x1b[4~": END,
+    "\t": TAB,
     "\r": ENTER,
     "\n": ENTER,
     "\x7f": ERASE,
     "\b": ERASE,
     "\x1b": ESCAPE,
 }
+_UNSUPPORTED_KEY = re.compile(r"\x1b(?:\[[0-9;]*[ -/]*[@-~]|O.)")
 _ENTER_SCREEN, _LEAVE_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -40,7 +53,8 @@ def parse_keys(text: str) -> list[str]:
             break
         named = next((name for name in sorted(_KEY_NAMES, key=len, reverse=True) if text.startswith(name)), None)
         if named == "\x1b" and text[1:2] in ("[", "O"):
-            text = text[3:]  # an unsupported key
+            unsupported = _UNSUPPORTED_KEY.match(text)
+            text = text[unsupported.end() :] if unsupported else ""
             continue
         if named is not None:
             keys.append(_KEY_NAMES[named])

@@ -115,7 +115,7 @@ def _columns(now: datetime) -> list[Column[WorkerLoad]]:
         )
 
     return [
-        Column("NAME", lambda load: load.worker.name, min_width=12),
+        Column("NAME", lambda load: load.worker.name, min_width=12, distinct=True),
         percent("CPU", "cpu_utilization", 0),
         percent("MEMORY", "memory_utilization", 1),
         percent("DISK", "disk_utilization", 2),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.options import make_command_group
 from lcm.cli.runtime.session import Session
-from lcm.model.worker.cost import fleet_cost
+from lcm.model.lablet.status import LabletStatus
 
 if TYPE_CHECKING:
     from lcm.cli.live.board import Board, BoardAction
@@ -21,14 +21,15 @@ app = make_command_group("Live view of the fleet, with keys for actions.")
 
 _REDRAW_SECONDS = 1.0  # ages on the screen change too
 _FIRST_REFRESH, _REFRESH_SECONDS = 1.0, 60.0
-_HEADER_LINES, _FOOTER_LINES = 2, 3  # lines above and below the workers
+_ENDED_LABLETS = (LabletStatus.TERMINATED, LabletStatus.EXPIRED)
 
 
 @command(app, retry=True)
 async def watch(session: Session) -> None:
     """Live view of the fleet: drawn in place with keys for actions on a terminal, one line per change elsewhere.
 
-    Keys: q quit, / filter, up and down select, s start, p stop (pause), d drain, e explain. Changes ask for the name.
+    Problems come first. Keys: q quit, / filter, arrows, PageUp, PageDown, Home and End select, Tab shows lablets or
+    workers, s start, p stop (pause), d drain, e explain. Changes ask for the name.
     """
     if session.printer.is_terminal and sys.stdin.isatty() and session.printer.for_people:
         await _watch_on_terminal(session)
@@ -62,11 +63,12 @@ async def _handle_keys(
 ) -> None:
     """Draw, then wait for a key, an event or the next tick."""
     from lcm.cli.live.board import QUIT
+    from lcm.cli.live.screen import draw
 
     key: asyncio.Task[str] = asyncio.create_task(terminal.keys.get())
     try:
         while True:
-            _draw(session, board, terminal)
+            draw(session, board, terminal)
             changed.clear()
             change = asyncio.create_task(changed.wait())
             await asyncio.wait([key, change, following], timeout=_REDRAW_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -91,11 +93,10 @@ async def _perform(session: Session, board: Board, action: BoardAction) -> None:
     from lcm.cli.runtime.client_factory import describe_error
     from lcm.client import ClientError
 
-    assert action.worker is not None
     try:
         if action.name == EXPLAIN:
             board.overlay = await _explanation_text(session, action)
-        else:
+        elif action.worker is not None:
             worker = await command_call(session, action.name)(action.worker.id, None)
             board.update(worker)
             board.message = f"Desired state of {worker.name}: {worker.desired_status}."
@@ -104,64 +105,33 @@ async def _perform(session: Session, board: Board, action: BoardAction) -> None:
 
 
 async def _explanation_text(session: Session, action: BoardAction) -> str:
+    from lcm.cli.output.lablet_views import show_lablet
     from lcm.cli.output.worker_views import show_explanation
 
-    assert action.worker is not None
-    explanation = await session.client.workers.explain(action.worker.id)
+    lablet, worker = action.lablet, action.worker
+    access = None if lablet is None else await session.client.lablets.access(lablet.id)
+    explanation = None if worker is None else await session.client.workers.explain(worker.id)
     with session.printer.console.capture() as page:
-        show_explanation(session.printer, action.worker.name, explanation)
+        if lablet is not None:
+            show_lablet(session.printer, lablet, access)
+        if worker is not None and explanation is not None:
+            show_explanation(session.printer, worker.name, explanation)
         session.printer.line("\nPress any key to go back.", style="dim")
     return page.get()
-
-
-def _draw(session: Session, board: Board, terminal: Terminal) -> None:
-    from lcm.cli.live.board import HELP
-    from lcm.cli.output.worker_views import worker_columns
-    from lcm.core import clock
-
-    if board.overlay:
-        terminal.draw(board.overlay)
-        return
-    printer, rows = session.printer, board.visible()
-    selected = board.selected
-    place = next((number for number, worker in enumerate(rows) if selected and worker.id == selected.id), 0)
-    room = max(1, terminal.size[1] - _HEADER_LINES - _FOOTER_LINES - 1)
-    first = max(0, min(place - room // 2, len(rows) - room))
-    with printer.console.capture() as page:
-        printer.line(headline(session, board), style="bold")
-        printer.line()
-        if rows:
-            printer.table(worker_columns(clock.now()), rows[first : first + room], selected=place - first)
-        else:
-            printer.line(
-                "No matching workers."
-                if board.filter
-                else "No workers. Create one: lcm workers create NAME --template small"
-            )
-        printer.line()
-        printer.line(board.prompt() or board.message, style="bold yellow")
-        printer.line(
-            f"/{board.filter}▏  Enter applies it, Esc clears it" if board.editing_filter else HELP, style="dim"
-        )
-    terminal.draw(page.get())
-
-
-def headline(session: Session, board: Board) -> str:
-    """The first line: where it looks, and the fleet in figures."""
-    active = [worker for worker in board.workers.values() if worker.status != "TERMINATED"]
-    ready = sum(worker.ready for worker in active)
-    filter_text = f"   filter: {board.filter}" if board.filter and not board.editing_filter else ""
-    return f"{session.target.url}   {len(active)} workers, {ready} ready, {fleet_cost(active)}{filter_text}"
 
 
 async def _read_all(session: Session, board: Board) -> None:
     workers = {worker.id: worker async for worker in session.client.workers.list(page_size=500)}
     for worker in workers.values():
         board.update(worker)
+    current = session.client.lablets.list(exclude_statuses=_ENDED_LABLETS, page_size=500)
+    lablets = [lablet async for lablet in current]
+    for lablet in lablets:
+        board.update_lablet(lablet)
 
 
 async def _refresh_periodically(session: Session, board: Board, changed: asyncio.Event) -> None:
-    """Read all workers again: soon, for events between the first read and the stream; later, as a safety net."""
+    """Read everything again: soon, for events between the first read and the stream; later, as a safety net."""
     from lcm.client import ClientError
 
     pause = _FIRST_REFRESH
@@ -175,14 +145,17 @@ async def _refresh_periodically(session: Session, board: Board, changed: asyncio
 
 async def _follow(session: Session, board: Board, changed: asyncio.Event) -> None:
     """Apply events to the board. After missed events, read everything again."""
+    from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
-    async with aclosing(session.client.events.follow(topic=["worker"])) as events:
+    async with aclosing(session.client.events.follow(topic=["worker", "lablet"])) as events:
         async for event in events:
             if event.is_reset:
                 await _read_all(session, board)
             elif event.name == "worker":
                 board.update(Worker.model_validate(event.data))
+            elif event.name == "lablet":
+                board.update_lablet(Lablet.model_validate(event.data))
             changed.set()
 
 

@@ -43,7 +43,7 @@ def lablet_notes(lablet: Lablet) -> str:
 def lablet_columns(now: datetime, workers: Mapping[str, str]) -> list[Column[Lablet]]:
     """The columns of the lablet list; `workers` has known worker names by id."""
     return [
-        Column("NAME", lambda each: each.name, min_width=12),
+        Column("NAME", lambda each: each.name, min_width=12, distinct=True),
         Column("STATUS", lablet_status_text, style=lambda each: status_style(each.status.value)),
         Column("DEFINITION", lambda each: each.definition, priority=3, min_width=12),
         Column("OWNER", lambda each: each.owner, priority=4, min_width=8),

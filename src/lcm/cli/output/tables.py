@@ -21,7 +21,8 @@ class Column(Generic[T]):
     """One column: its title, its cells and its priority.
 
     If space is limited, columns with the highest `priority` are left out first; 0 is always shown. A cell may be
-    cut down to `min_width`, or with `wrap` continues on the next line.
+    cut down to `min_width`, or with `wrap` continues on the next line. With `distinct` it is cut where the cells of
+    the column are alike, so that different cells stay different.
     """
 
     title: str
@@ -32,6 +33,7 @@ class Column(Generic[T]):
     wide_only: bool = False
     align_right: bool = False
     wrap: bool = False
+    distinct: bool = False
 
 
 def fit_columns(
@@ -58,6 +60,39 @@ def _shrink(widths: dict[int, int], min_widths: Sequence[int], max_width: int) -
     return widths
 
 
+def shorten(texts: Sequence[str], width: int) -> list[str]:
+    """Cut texts to a width, so that those that differ still do where that is possible.
+
+    Names of a class often begin alike (`class-000-seat-17`), or end alike. A cut at the end is tried first, then
+    cuts in the middle, then a window from where the texts begin to differ. The cut that keeps most texts apart wins.
+    """
+    distinct, shared = len(set(texts)), _shared_start(texts, width)
+    best: list[str] = []
+    for head in (width - 1, 2 * width // 3, width // 2, width // 3, *range(width - 2, -1, -1), None):
+        cut = [_cut(text, head, width, shared) for text in texts]
+        if len(set(cut)) > len(set(best)):
+            best = cut
+        if len(set(cut)) == distinct:
+            break
+    return best
+
+
+def _cut(text: str, head: int | None, width: int, shared: int) -> str:
+    """Cut out the middle, so that `head` characters stay at the start; with None, cut off both ends."""
+    if len(text) <= width:
+        return text
+    if head is None:
+        return f"…{text[shared : shared + width - 2]}…"
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def _shared_start(texts: Sequence[str], width: int) -> int:
+    """How many characters the texts that do not fit begin with in common."""
+    long = [text for text in texts if len(text) > width]
+    first, last = min(long, default=""), max(long, default="")
+    return next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+
+
 def print_table(
     console: Console,
     columns: Sequence[Column[T]],
@@ -82,6 +117,10 @@ def print_table(
     widths = dict(enumerate(natural))
     if max_width is not None:
         widths = fit_columns(natural, priorities, min_widths, max_width)
+    for number, width in widths.items():
+        if columns[number].distinct and width < natural[number]:
+            for line, short in zip(cells, shorten([line[number] for line in cells], width), strict=True):
+                line[number] = short
     table = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="bold", show_edge=False)
     last = max(widths)
     for number, width in widths.items():

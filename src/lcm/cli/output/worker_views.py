@@ -72,7 +72,7 @@ def worker_status_text(worker: Worker) -> str:
 def worker_columns(now: datetime) -> list[Column[Worker]]:
     """The columns of the worker list."""
     return [
-        Column("NAME", lambda worker: worker.name, min_width=12),
+        Column("NAME", lambda worker: worker.name, min_width=12, distinct=True),
         Column("STATUS", worker_status_text, style=lambda worker: status_style(worker.status.value)),
         Column("READY", lambda worker: "yes" if worker.ready else "no", priority=1, style=_ready_style),
         Column("REGION", lambda worker: worker.aws_region, priority=4),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from lcm.cli.output.tables import COLUMN_GAP, Column, fit_columns, print_table
+from lcm.cli.output.tables import COLUMN_GAP, Column, fit_columns, print_table, shorten
 
 
 def test_all_is_shown_where_there_is_room() -> None:
@@ -63,3 +63,31 @@ def test_brackets_are_text_and_a_missing_cell_is_a_dash() -> None:
     out = StringIO()
     print_table(Console(file=out, width=80), [Column("A", str)], ["[red]", "", "a\nb"], 80)
     assert [line.strip() for line in out.getvalue().splitlines()] == ["A", "[red]", "-", "a b"]
+
+
+@pytest.mark.parametrize(
+    ("names", "width", "cut"),
+    [
+        (["alpha", "beta"], 12, ["alpha", "beta"]),
+        (["class-000-seat-17", "class-000-seat-18"], 12, ["class-00…-17", "class-00…-18"]),
+        (["eu-metal-of-the-first-course", "us-metal-of-the-first-course"], 12, ["eu-metal-of…", "us-metal-of…"]),
+        (["a" * 30 + "1" + "b" * 30, "a" * 30 + "2" + "b" * 30], 12, ["…1bbbbbbbbb…", "…2bbbbbbbbb…"]),
+        (["short", "class-000-seat-17", "class-000-seat-17"], 12, ["short", "class-000-s…", "class-000-s…"]),
+    ],
+)
+def test_names_are_cut_where_they_are_alike(names: list[str], width: int, cut: list[str]) -> None:
+    assert shorten(names, width) == cut
+
+
+def test_a_whole_class_stays_distinguishable_at_80_columns() -> None:
+    names = [f"class-{course:03}-seat-{seat:02}-of-the-data-center-course" for course in (0, 1) for seat in range(20)]
+    columns = [
+        Column[str]("NAME", lambda name: name, min_width=12, distinct=True),
+        Column[str]("STATUS", lambda _: "PENDING_SCHEDULING"),
+        Column[str]("NOTES", lambda _: "no worker has enough memory for it, and none may be launched", min_width=16),
+    ]
+    output = StringIO()
+    print_table(Console(file=output, width=80), columns, names, 80)
+    lines = output.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len({line.split()[0] for line in lines[1:]}) == len(names)
