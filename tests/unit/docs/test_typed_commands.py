@@ -1,4 +1,4 @@
-"""Commands in README and guide are typed as printed: each is accepted by the command line, and files they name exist."""
+"""Commands of README and guide, as printed: each is accepted by the command line, and files that it names exist."""
 
 from __future__ import annotations
 
