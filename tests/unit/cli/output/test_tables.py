@@ -81,10 +81,10 @@ def test_names_are_cut_where_they_are_alike(names: list[str], width: int, cut: l
 
 def test_a_whole_class_stays_distinguishable_at_80_columns() -> None:
     names = [f"class-{course:03}-seat-{seat:02}-of-the-data-center-course" for course in (0, 1) for seat in range(20)]
-    columns = [
-        Column[str]("NAME", lambda name: name, min_width=12, distinct=True),
-        Column[str]("STATUS", lambda _: "PENDING_SCHEDULING"),
-        Column[str]("NOTES", lambda _: "no worker has enough memory for it, and none may be launched", min_width=16),
+    columns: list[Column[str]] = [
+        Column("NAME", lambda name: name, min_width=12, distinct=True),
+        Column("STATUS", lambda _: "PENDING_SCHEDULING"),
+        Column("NOTES", lambda _: "no worker has enough memory for it, and none may be launched", min_width=16),
     ]
     output = StringIO()
     print_table(Console(file=output, width=80), columns, names, 80)
