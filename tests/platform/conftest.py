@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from tests.unit.conftest import plain_tracebacks, pytest_asyncio_loop_factories, registry, virtual_clock
+from tests.unit.conftest import (
+    clock_is_reset,
+    plain_tracebacks,
+    pytest_asyncio_loop_factories,
+    registry,
+    virtual_clock,
+)
 
-__all__ = ["plain_tracebacks", "pytest_asyncio_loop_factories", "registry", "virtual_clock"]
+__all__ = ["clock_is_reset", "plain_tracebacks", "pytest_asyncio_loop_factories", "registry", "virtual_clock"]

@@ -15,14 +15,15 @@ from lcm.cloud.simulated.faults import ExternalAction, Outage, RefuseCalls
 from lcm.cloud.types import InstanceState, LaunchParameters, RegionLaunchSettings
 from lcm.cml.errors import CMLInvalidRequestError, CMLNotReadyError
 from lcm.cml.types import CMLActivityEvent
-from lcm.control_plane.records.kinds import TEMPLATES
-from lcm.control_plane.store.port import Delete
+from lcm.control_plane.records.kinds import LEADERSHIPS, TEMPLATES
+from lcm.control_plane.store.port import Delete, Put
 from lcm.controllers.worker.admin_api import controller_stats
 from lcm.controllers.worker.controller import WorkerReconciler
 from lcm.controllers.worker.decide.shared.instance import INSTANCE_NOT_FOUND
 from lcm.core import clock
 from lcm.core.controller.config import ReconciliationConfig, WatchConfig
 from lcm.model.access import Role
+from lcm.model.fleet.state import LeadershipTerm
 from lcm.model.worker.conditions import ConditionType, find_condition
 from lcm.model.worker.requests import LicenseRequest
 from lcm.model.worker.status import LicenseOperation, LicenseStatus, WorkerOrigin, WorkerStatus
@@ -794,6 +795,27 @@ async def test_the_startup_sweep_is_announced_only_when_every_worker_was_verifie
     assert platform.controllers["one"].is_leader
     assert not await logged()
     await platform.until(logged, "the sweep is reported", within=120)
+
+
+async def test_a_leader_verifies_all_workers_again_after_a_backup_was_restored(platform: Fleet) -> None:
+    """The store knows an older term. The leader steps down, announces a new one and sweeps; nothing waits for ever."""
+    await standing_workers(platform, 1)
+    await platform.start()
+    store = platform.plane.services.context.store
+
+    async def swept() -> bool:
+        return any(leader.startup_sweep_done for leader in (await platform.people.fleet.summary()).leaders)
+
+    await platform.until(swept, "the sweep is reported", within=120)
+    stored = await store.get(LEADERSHIPS, "worker-controller")
+    assert stored is not None
+    lost = LeadershipTerm.model_validate_json(stored.body)
+    older = lost.model_copy(update={"term": lost.term - 1, "startup_sweep_done": False})
+    await store.commit([Put(LEADERSHIPS, "worker-controller", older.model_dump_json().encode(), stored.revision)])
+    assert not await swept()
+    await platform.until(swept, "the sweep is reported again", within=300)
+    (leader,) = (await platform.people.fleet.summary()).leaders
+    assert leader.term > lost.term
 
 
 # discovery.md#orphans

@@ -14,7 +14,7 @@ from tests.support.run import tasks
 from tests.support.virtual.time import VirtualClock, VirtualTimeLoop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -22,7 +22,14 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 @pytest.fixture(autouse=True)
-async def virtual_clock() -> AsyncIterator[VirtualClock]:
+def clock_is_reset() -> Iterator[None]:
+    """If the end of an async fixture fails, pytest-asyncio leaves its context variables set, for all later tests."""
+    with clock.use(clock.SystemClock()):
+        yield
+
+
+@pytest.fixture(autouse=True)
+async def virtual_clock(clock_is_reset: None) -> AsyncIterator[VirtualClock]:
     virtual = VirtualClock(asyncio.get_running_loop())
     with clock.use(virtual):
         yield virtual

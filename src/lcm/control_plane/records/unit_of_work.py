@@ -193,9 +193,13 @@ class Transaction:
                 f"lcm leadership reset {controller}",
                 current={"term": newest.term},
             )
-        if newest is not None and newest.term < FIRST_TERM and not announce:
-            # Whoever led when it was reset must announce itself, and then verify all workers, as every new leader does.
-            detail = f"term {term} of {controller} was not announced since the leadership was reset"
+        if newest is not None and newest.term < term and not announce:
+            # A leader announces its term first. The store does not know it if the leadership was reset, or if a backup
+            # was restored: then the leader must announce itself again and verify all workers, as every new leader does.
+            detail = (
+                f"term {term} of {controller} was not announced to this store: the leadership was reset, or a backup "
+                "was restored"
+            )
             raise ProblemError(ProblemCode.STALE_LEADER, detail, current={"term": newest.term})
         swept = swept or (newest is not None and newest.term == term and newest.startup_sweep_done)
         leadership = LeadershipTerm(controller=controller, term=term, announced_at=self.now, startup_sweep_done=swept)

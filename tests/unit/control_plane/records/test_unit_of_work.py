@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.records.kinds import ALL_KINDS, AUDIT, WORKER_CHANGED, WORKER_HISTORY
+from lcm.control_plane.records.kinds import ALL_KINDS, AUDIT, LEADERSHIPS, WORKER_CHANGED, WORKER_HISTORY
 from lcm.control_plane.records.unit_of_work import Transaction, UnitOfWork
 from lcm.control_plane.store.memory.store import MemoryStore
+from lcm.control_plane.store.port import Put
 from lcm.control_plane.workers.lifecycle import start, stop, terminate
 from lcm.control_plane.workers.status_writes import apply_status
 from lcm.model.fleet.settings import DriftPolicy
@@ -209,12 +210,32 @@ async def test_after_a_reset_a_leader_announces_itself_before_it_writes(desk: De
     await desk.add(a_worker())
     await announce(desk, 7)
     await desk.unit_of_work.run(ANNA, lambda tx: tx.reset_leadership("worker-controller"))
-    with pytest.raises(ProblemError, match="not announced since the leadership was reset") as caught:
+    with pytest.raises(ProblemError, match="was not announced to this store") as caught:
         await desk.unit_of_work.run(CONTROLLER, report(7))
     assert caught.value.code is ProblemCode.STALE_LEADER
     await announce(desk, 2)
     await desk.unit_of_work.run(CONTROLLER, report(2))
     assert (await desk.worker()).status == "PROVISIONING"
+
+
+async def test_after_a_restored_backup_a_leader_announces_itself_before_it_writes(desk: Desk) -> None:
+    """The store knows an older term and nothing of our sweep: its records must be verified again."""
+    await desk.add(a_worker())
+    await announce(desk, 3, swept=True)
+    backup = await desk.store.get(LEADERSHIPS, "worker-controller")
+    assert backup is not None
+    await announce(desk, 7)
+    await announce(desk, 7, swept=True)
+    current = await desk.store.get(LEADERSHIPS, "worker-controller")
+    assert current is not None
+    await desk.store.commit([Put(LEADERSHIPS, "worker-controller", backup.body, current.revision)])
+    with pytest.raises(ProblemError, match="a backup was restored") as caught:
+        await desk.unit_of_work.run(CONTROLLER, report(7))
+    assert caught.value.code is ProblemCode.STALE_LEADER
+    assert (await desk.worker()).status == "PENDING"
+    await announce(desk, 9)
+    await desk.unit_of_work.run(CONTROLLER, report(9))
+    assert not await desk.unit_of_work.run(CONTROLLER, lambda tx: tx.startup_sweep_done("worker-controller"))
 
 
 async def test_a_reset_clears_the_term_and_is_audited(desk: Desk) -> None:

@@ -243,6 +243,7 @@ async def test_a_breaker_that_was_open_is_taken_over_by_the_next_leader(scene: R
     scene.terminate(*(worker.instance_id or "" for worker in workers[:10]))
     await asyncio.sleep(30)
     await scene.monitor().sweep(workers, scan=True)
+    await scene.internal.announce_leadership(Leader("worker-controller", 6))
     monitor = scene.monitor(term=6)
     assert monitor.loss_verdict(workers[0])[0] is LossVerdict.UNJUDGED
     await monitor.sweep(workers, scan=True)

@@ -86,9 +86,11 @@ async def test_losses_of_the_last_half_hour_count_together(scene: RegionScene) -
     assert known.only_a_person_closes
     assert known.reason.startswith("eu-west-1: 3 of 13 workers lost within 30 minutes")
     # Another leader does not forget it.
+    await scene.internal.announce_leadership(Leader("worker-controller", 6))
     await scene.scan_for(scene.discovery(term=6), minutes=60)
     assert len(await scene.marked()) == 2
     await scene.reset_breaker()
+    await scene.internal.announce_leadership(Leader("worker-controller", 7))
     await scene.scan_for(scene.discovery(term=7), minutes=10)
     assert len(await scene.marked()) == 3
 
