@@ -10,6 +10,7 @@ import pytest
 from lcm.cml.client.labs import title_with_marker
 from lcm.cml.simulator.state.faults import Fault, FaultKind
 from lcm.controllers.lablet.deps import LabletPolicy
+from lcm.model.lablet.record import CreateDefinitionRequest, LabletRequirements
 from lcm.model.lablet.status import LabletStatus, LostWorkerPolicy
 from lcm.model.worker.requests import HoldRequest
 from tests.support.virtual.lablet_platform import TOPOLOGY, LabletPlatform, start_lablet_platform
@@ -243,3 +244,27 @@ async def test_an_account_that_cml_refuses_is_read_again(platform: LabletPlatfor
     assert "rejected" in (await platform.get(lablet)).message
     known.password = "simulated"
     await platform.until_status(lablet, LabletStatus.RUNNING, within=300)
+
+
+async def test_a_slow_cml_with_many_lablets_does_not_delay_the_lablets_of_others(platform: LabletPlatform) -> None:
+    """controllers.md#work-queue: the passes of one worker's lablets take only a part of the slots."""
+    sick, well = await platform.worker("sick", HERE), await platform.worker("well", "192.0.2.8")
+    small = LabletRequirements(license=False, cpu_cores=0.1, memory_gb=0.1, storage_gb=0.1, nodes=2, ports=("CONSOLE",))
+    definition = CreateDefinitionRequest(name="exercise", version="2", topology=TOPOLOGY, requirements=small)
+    await platform.people.definitions.create(definition)
+    await platform.start()
+    for _ in range(12):
+        await platform.lablet(sick)
+    running = LabletStatus.RUNNING
+
+    async def all_run() -> bool:
+        return all([lablet.status is running async for lablet in platform.people.lablets.list()])
+
+    await platform.until(all_run, "all run", within=900)
+    platform.world(sick).faults.add(Fault(FaultKind.SLOW, seconds=29.0))
+    await asyncio.sleep(300)
+    for _ in range(4):  # each meets other passes of the sick one
+        lablet = await platform.until_status(await platform.lablet(well), running, within=40)
+        await platform.people.lablets.terminate(lablet.id)
+        await platform.until_status(lablet, LabletStatus.TERMINATED, within=40)
+        await asyncio.sleep(17)

@@ -6,6 +6,8 @@
   turn, so that neither a flood of changes starves the resync nor an overdue resync delays a single change.
 - Each lane has its own consumers: keys of one lane never wait for keys of another. `lane_of` is asked when a key is
   added; a key that waits stays in its lane.
+- Of a group of keys at most `group_limit` are busy at once; the others wait aside, so that a group whose keys take long
+  leaves consumers to the others. `group_of` is asked when a key is about to be handed out; an empty name has no limit.
 
 Statistics are plain numbers, read at scrape time, so that counting costs the hot path next to nothing.
 """
@@ -19,6 +21,8 @@ from contextlib import suppress
 from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from lcm.core.group_limit import GroupLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,10 +67,18 @@ class _Lane(Generic[K]):
 class WorkQueue(Generic[K]):
     """See the module docstring for the guarantees. A queue belongs to the event loop that first uses it."""
 
-    def __init__(self, *, promote_after: float = inf, lane_of: Callable[[K], str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        promote_after: float = inf,
+        lane_of: Callable[[K], str] | None = None,
+        group_of: Callable[[K], str] | None = None,
+        group_limit: int = 1,
+    ) -> None:
         self._time: Callable[[], float] = self._bind_loop_time
         self._promote_after = promote_after
         self._lane_of = lane_of
+        self._groups = None if group_of is None else GroupLimit(group_of, group_limit)
         self._only: _Lane[K] = _Lane()  # of consumers and keys without a lane
         self._lanes: dict[str, _Lane[K]] = {"": self._only}
         self._waiting: dict[K, _Lane[K]] = {}
@@ -86,6 +98,10 @@ class WorkQueue(Generic[K]):
             return
         lane = self._waiting.get(key)
         if lane is not None:
+            if self._groups is not None and self._groups.waits_aside(key):
+                if priority is _HIGH:
+                    self._groups.set_priority(key, _HIGH)
+                return
             if priority is _HIGH and key in lane.low:
                 lane.high[key] = lane.low.pop(key)  # it keeps its waiting time; a consumer was already woken for it
             return
@@ -123,6 +139,8 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         self._timers.clear()
         self._waiting.clear()
+        if self._groups is not None:
+            self._groups.clear_waiting()
         for lane in self._lanes.values():
             lane.high.clear()
             lane.low.clear()
@@ -135,6 +153,20 @@ class WorkQueue(Generic[K]):
     async def get(self, lane_name: str = "") -> K:
         """The next key of a lane; it is busy until `done`."""
         lane = self._lane(lane_name) if lane_name else self._only
+        while True:
+            await self._wait_for_key(lane)
+            now = self._time()
+            key, since, priority = self._take(lane, now)
+            if self._groups is None or self._groups.admit(key, since, priority):
+                break
+        del self._waiting[key]
+        self._busy[key] = None
+        waited = now - since
+        self.wait_total += waited
+        self.wait_counts[bisect_left(WAIT_BUCKETS, waited) if waited > _SMALLEST_BUCKET else 0] += 1
+        return key
+
+    async def _wait_for_key(self, lane: _Lane[K]) -> None:
         while not (lane.high or lane.low):
             getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             lane.getters.append(getter)
@@ -149,24 +181,20 @@ class WorkQueue(Generic[K]):
                 if woken and (lane.high or lane.low):
                     lane.wake_one()
                 raise
-        now = self._time()
+
+    def _take(self, lane: _Lane[K], now: float) -> tuple[K, float, Priority]:
+        """The next key of a lane that is not empty, since when it waits, and its priority."""
         high, low = lane.high, lane.low
         if high and not (low and lane.overdue_turn and now - next(iter(low.values())) > self._promote_after):
-            key, since = high.popitem(False)
             lane.overdue_turn = True
-        else:
-            key, since = low.popitem(False)
-            lane.overdue_turn = False
-        del self._waiting[key]
-        self._busy[key] = None
-        waited = now - since
-        self.wait_total += waited
-        self.wait_counts[bisect_left(WAIT_BUCKETS, waited) if waited > _SMALLEST_BUCKET else 0] += 1
-        return key
+            return *high.popitem(False), _HIGH
+        lane.overdue_turn = False
+        return *low.popitem(False), _LOW
 
     def done(self, key: K) -> None:
         """The key is no longer busy. If it was added meanwhile, it is queued again."""
         again = self._busy.pop(key)
+        self._leave_group(key)
         if again is not None:
             self.add(key, again)
         if self._drained:
@@ -175,6 +203,7 @@ class WorkQueue(Generic[K]):
     def done_retry_after(self, key: K, delay: float) -> None:
         """Like `done`, but the next run is after `delay`, even if the key was added meanwhile."""
         again = self._busy.pop(key)
+        self._leave_group(key)
         self.add_after(key, delay, again or _LOW)
         if self._drained:
             self._settle_drained()
@@ -215,6 +244,10 @@ class WorkQueue(Generic[K]):
         """Whether the key is handed out and not done."""
         return key in self._busy
 
+    def busy_group(self, key: K) -> str:
+        """The group under which a busy key was handed out."""
+        return "" if self._groups is None else self._groups.group_of_busy(key)
+
     def _bind_loop_time(self) -> float:
         self._time = asyncio.get_running_loop().time
         return self._time()
@@ -228,6 +261,18 @@ class WorkQueue(Generic[K]):
         if lane is None:
             lane = self._lanes[name] = _Lane()
         return lane
+
+    def _leave_group(self, key: K) -> None:
+        """A key of the same group that waits aside is next in its lane: it has waited longest."""
+        following = None if self._groups is None else self._groups.leave(key)
+        if following is None:
+            return
+        key, since, priority = following
+        lane = self._waiting[key]
+        keys = lane.high if priority is _HIGH else lane.low
+        keys[key] = since
+        keys.move_to_end(key, last=False)
+        lane.wake_one()
 
     def _settle_drained(self) -> None:
         if not (self._waiting or self._busy):

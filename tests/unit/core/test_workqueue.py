@@ -171,6 +171,59 @@ async def test_done_retry_after_holds_the_key_back_even_if_it_was_added_meanwhil
     assert loop.time() - began == 4
 
 
+def grouped(limit: int = 2) -> WorkQueue[str]:
+    """The group of a key is its first letter; keys of `-` belong to no group."""
+    return WorkQueue(group_of=lambda key: key[0].strip("-"), group_limit=limit)
+
+
+async def test_of_a_group_only_so_many_are_busy_and_the_others_wait_in_order() -> None:
+    """controllers.md#work-queue: a group whose keys take long leaves consumers to the others."""
+    queue = grouped()
+    for key in ("a1", "a2", "a3", "a4", "b1", "-1", "-2", "-3"):
+        queue.add(key)
+    assert [await queue.get() for _ in range(6)] == ["a1", "a2", "b1", "-1", "-2", "-3"]
+    assert len(queue) == 2
+    waiting = asyncio.ensure_future(queue.get())
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    queue.done("a2")
+    assert await waiting == "a3"
+    queue.done_retry_after("a1", 100)
+    assert await queue.get() == "a4"
+    assert (len(queue), queue.busy, queue.busy_group("a4")) == (0, 6, "a")
+
+
+async def test_a_key_that_waits_for_its_group_can_become_urgent_and_is_not_handed_out_twice() -> None:
+    queue = grouped(1)
+    for key in ("a1", "a2", "b1"):
+        queue.add(key, LOW)
+    assert [await queue.get(), await queue.get()] == ["a1", "b1"]
+    queue.add("c1", LOW)
+    queue.add("a2", HIGH)
+    queue.done("a1")
+    assert await queue.get() == "a2", "it is urgent now"
+    queue.add("a2", HIGH)
+    assert await queue.get() == "c1", "a busy key is not handed out"
+    queue.done("a2")
+    assert await queue.get() == "a2"
+    assert not len(queue)
+
+
+async def test_clear_forgets_keys_that_wait_for_their_group() -> None:
+    queue = grouped(1)
+    queue.add("a1")
+    queue.add("a2")
+    assert await queue.get() == "a1"
+    getter = asyncio.ensure_future(queue.get())
+    await asyncio.sleep(1)
+    queue.clear()
+    queue.done("a1")
+    queue.add("a2")
+    assert await getter == "a2"
+    queue.done("a2")
+    await queue.wait_drained()
+
+
 async def test_a_cancelled_getter_passes_its_wake_up_on() -> None:
     queue: WorkQueue[str] = WorkQueue()
     first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())

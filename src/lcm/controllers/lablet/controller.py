@@ -123,6 +123,11 @@ class LabletReconciler(Controller["Lablet"]):
         """The id of the lablet."""
         return resource.id
 
+    def group_of(self, resource_id: str) -> str:
+        """Its worker: a CML that takes long to respond occupies only a part of the slots."""
+        lablet = self.records.get(resource_id)
+        return "" if lablet is None else lablet.worker_id or ""
+
     def get_generation(self, resource: Lablet) -> int:
         """Changes whenever the desired state changes."""
         return resource.generation

@@ -43,6 +43,8 @@ __all__ = [
 ]
 
 STOP_GRACE_SECONDS = 5.0
+GROUPS_SERVED = 3
+"""How many groups together take all slots: fewer groups whose passes take long leave slots to the others."""
 
 
 _CHANGES_LANE = ReconciliationResult.requeue("continues in its lane")
@@ -60,7 +62,12 @@ class ReconciliationHostedService(HostedService, Generic[T]):
     ) -> None:
         super().__init__(name)
         self.config = config or ReconciliationConfig()
-        self.queue: WorkQueue[str] = WorkQueue(promote_after=self.config.interval_seconds, lane_of=self.lane_of)
+        self.queue: WorkQueue[str] = WorkQueue(
+            promote_after=self.config.interval_seconds,
+            lane_of=self.lane_of,
+            group_of=self.group_of,
+            group_limit=max(1, self.config.max_concurrent // GROUPS_SERVED),
+        )
         self.last_reconciliation: datetime | None = None
         self._backoff = self.config.backoff
         self._states: dict[str, ResourceState] = {}
@@ -112,6 +119,10 @@ class ReconciliationHostedService(HostedService, Generic[T]):
 
     def lane_of(self, resource_id: str) -> str:
         """The lane of a resource, as far as it is known; empty for one that was not read yet."""
+        return ""
+
+    def group_of(self, resource_id: str) -> str:
+        """The group of a resource, as far as it is known. A group takes only a part of the slots, an empty name any."""
         return ""
 
     # Lifecycle
@@ -323,8 +334,8 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                 if resource is None:
                     self._states.pop(key, None)
                     return ReconciliationResult.skip("it no longer exists")
-                if lane != self.lane_of(key):
-                    # It was queued before it was known where it belongs: a slot of that lane continues with this copy.
+                if (lane, self.queue.busy_group(key)) != (self.lane_of(key), self.group_of(key)):
+                    # It was queued before it was known where it belongs: a slot for those continues with this copy.
                     self._listed[key] = resource
                     return _CHANGES_LANE
                 state.generation = self.get_generation(resource)
