@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet.activity_summary import ActivitySummaryService
+from lcm.control_plane.fleet.plan import PlanService
 from lcm.control_plane.fleet.service import FleetService
 from lcm.control_plane.fleet.system import ControlPlaneProcess, SystemService
 from lcm.control_plane.lablets.controller_writes import LabletControllerWrites
@@ -31,6 +32,7 @@ class Services:
     workers: WorkerService
     worker_writes: WorkerControllerWrites
     fleet: FleetService
+    plan: PlanService
     metrics: MetricsService
     stream: EventStream
     activity_summary: ActivitySummaryService
@@ -56,6 +58,7 @@ class Services:
             workers=WorkerService(context),
             worker_writes=WorkerControllerWrites(context),
             fleet=fleet,
+            plan=PlanService(context),
             metrics=MetricsService(context, metrics_retention_hours),
             stream=stream,
             activity_summary=ActivitySummaryService(context),

@@ -67,14 +67,51 @@ class LabletHistoryEntry(Record):
 
 
 MAX_DECISION_INPUTS = 30
+MAX_DECISION_ACTIONS = 20
+
+
+class ActionType(CaseInsensitiveEnum):
+    """What a planned action does."""
+
+    LAUNCH_INSTANCE = "launch_instance"
+    START_INSTANCE = "start_instance"
+    STOP_INSTANCE = "stop_instance"
+    TERMINATE_INSTANCE = "terminate_instance"
+    REGISTER_LICENSE = "register_license"
+    DEREGISTER_LICENSE = "deregister_license"
+    DRAIN = "drain"
+    RECORD_STATUS = "record_status"
+    RECORD_LICENSE = "record_license"
+    OTHER = "other"
+
+
+class PlannedAction(Record):
+    """An action that a controller will take. `detail` is the recorded status, or what is launched and where."""
+
+    type: Annotated[ActionType, CARRIED]
+    text: Annotated[SingleLineText, Field(max_length=300)] = Field(description="Such as: stop the instance.")
+    detail: Annotated[SingleLineText, Field(max_length=200)] = ""
 
 
 class DecisionReport(Record):
-    """The last decision: the rule that applied, the reason, the inputs, the actions, and the time of the next check."""
+    """The last decision: the rule that applied, the reason, the inputs, the actions, and the time of the next check.
+
+    `generation`, `version` and `term` say for which state of the record it was made, and by which leader.
+    """
 
     rule: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=100)]
     reason: Annotated[SingleLineText, Field(max_length=1000)]
     inputs: Annotated[dict[str, Any], Field(max_length=MAX_DECISION_INPUTS)] = Field(default_factory=dict)
     actions: Annotated[tuple[Annotated[SingleLineText, Field(max_length=300)], ...], Field(max_length=20)] = ()
+    held_actions: Annotated[tuple[PlannedAction, ...], Field(max_length=MAX_DECISION_ACTIONS)] = Field(
+        default=(), description="Actions that wait for the end of a hold."
+    )
+    next_actions: Annotated[tuple[PlannedAction, ...], Field(max_length=MAX_DECISION_ACTIONS)] | None = Field(
+        default=None,
+        description="Actions of the next check if nothing changes until then; null if that has to be observed first.",
+    )
     decided_at: UtcDatetime
     next_look_at: UtcDatetime | None = None
+    generation: int | None = None
+    version: int | None = None
+    term: int | None = None

@@ -56,6 +56,32 @@ class LeakedInstanceReport(LenientModel):
     reason: MessageText = ""
 
 
+class PlannedImport(LenientModel):
+    """An instance that discovery will import."""
+
+    instance_id: ShortText
+    region: ShortText
+    name: MessageText = ""
+
+
+class PlannedLoss(LenientModel):
+    """A worker that discovery will mark as lost, because its instance is gone."""
+
+    worker_id: ShortText
+    name: MessageText = ""
+
+
+class DiscoveryPlan(LenientModel):
+    """What the next scan will do if nothing changes until then."""
+
+    next_scan_at: UtcDatetime | None = None
+    on_hold: StrictBool = Field(default=False, description="Whether it waits for the end of the fleet's hold.")
+    imports: Annotated[tuple[PlannedImport, ...], Field(max_length=100)] = ()
+    imports_total: NonNegativeInt = 0
+    losses: Annotated[tuple[PlannedLoss, ...], Field(max_length=100)] = ()
+    losses_total: NonNegativeInt = 0
+
+
 class ControllerReport(LenientModel):
     """A controller's report about itself. Counters start with its process; unavailable values are left out."""
 
@@ -83,6 +109,7 @@ class ControllerReport(LenientModel):
     regions: Annotated[tuple[RegionReport, ...], Field(max_length=100)] = ()
     leaks: Annotated[tuple[LeakedInstanceReport, ...], Field(max_length=100)] = ()
     leaks_total: NonNegativeInt = 0
+    discovery: DiscoveryPlan | None = None
 
 
 class ControllerVerdict(CaseInsensitiveEnum):

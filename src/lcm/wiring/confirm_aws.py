@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lcm.client.errors import ClientError
-from lcm.controllers.worker.decide.shared.hold import HELD_RULE, PLANNED_PREFIX
 from lcm.controllers.worker.discovery.importer import DiscoveryCriteria, find_candidates
 from lcm.core import clock
 from lcm.core.hosting import HostedService, cancel_and_wait
@@ -115,8 +114,4 @@ class ConfirmBeforeChanges(HostedService):
             plan = [item async for item in self._control.fleet.plan()]
         except ClientError as error:
             return (f"the plan cannot be read: {error}",)
-        return tuple(
-            f"{item.name}: {item.decision.reason.partition(PLANNED_PREFIX)[2]}"
-            for item in plan
-            if item.decision is not None and item.decision.rule == HELD_RULE
-        )
+        return tuple(f"{item.name}: {item.summary}" for item in plan if item.on_hold)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from lcm.cli.commands.plan import NO_ACTION, NOT_EVALUATED, group_by_action
+from lcm.cli.commands.plan import UNDECIDED, group_by_action, other_sections, overview_lines
 from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.live.top import WorkerLoad, sort_key, usage_bar, usage_style
 from lcm.cli.output.printer import Printer
@@ -27,8 +27,8 @@ from lcm.client.errors import (
     UnauthenticatedError,
     UnreachableError,
 )
-from lcm.model.audit import DecisionReport
-from lcm.model.fleet.state import PlannedWorker
+from lcm.model.audit import ActionType, PlannedAction
+from lcm.model.fleet.plan import FleetPlan, LabletPlan, PlannedPlacement, PlannedScaleUp, PlannedWorker
 from lcm.model.problems import FieldProblem
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.cost import describe_license_release, describe_running_nodes
@@ -73,31 +73,51 @@ def test_status_text(fields: dict[str, str], words: str) -> None:
     assert worker_status_text(a_worker(**fields)) == words
 
 
-def planned(name: str, *actions: str, decided: bool = True) -> PlannedWorker:
-    decision = DecisionReport(rule="r", reason="why", actions=actions, decided_at=NOW) if decided else None
+def planned(name: str, instance: str = "", note: str = "") -> PlannedWorker:
+    actions = (PlannedAction(type=ActionType.STOP_INSTANCE, text="stop the instance"),) if instance else ()
     return PlannedWorker(
         worker_id=f"w-{name}",
         name=name,
-        status=WorkerStatus.PENDING,
-        desired_status=DesiredStatus.RUNNING,
-        decision=decision,
+        status=WorkerStatus.RUNNING,
+        desired_status=DesiredStatus.STOPPED,
+        actions=actions,
+        summary=f"Instance {instance} will be stopped." if instance else "",
+        note=note,
     )
 
 
-def test_a_plan_is_grouped_by_what_is_done() -> None:
-    groups = group_by_action(
-        [
-            planned("a", "stop instance i-0abc12"),
-            planned("b"),
-            planned("c", "stop instance i-0def34"),
-            planned("d", decided=False),
-        ]
-    )
-    assert [(heading, [item.name for item in items]) for heading, items in groups] == [
-        ("Stop its instance", ["a", "c"]),
-        (NO_ACTION, ["b"]),
-        (NOT_EVALUATED, ["d"]),
+def test_a_plan_is_grouped_by_what_will_be_done() -> None:
+    items = [planned("a", "i-0abc12"), planned("b"), planned("c", "i-0def34"), planned("d", note="not decided yet")]
+    assert [(heading, [item.name for item in group]) for heading, group in group_by_action(items)] == [
+        ("Its instance will be stopped", ["a", "c"]),
+        (UNDECIDED, ["d"]),
     ]
+    assert overview_lines(FleetPlan(items=()), items) == [
+        "2 workers will change; 1 worker not decided yet; 1 worker as desired or in progress."
+    ]
+    held = FleetPlan(items=(), hold=Hold(reason="exam", by="anna", since=NOW), evaluation="no worker controller leads")
+    assert overview_lines(held, []) == [
+        "The fleet is on hold by anna (exam): all of this waits for its release.",
+        "Workers are not evaluated at present: no worker controller leads.",
+        "No worker will change.",
+    ]
+
+
+def test_a_plan_has_lines_for_lablets_and_automation() -> None:
+    lablets = LabletPlan(
+        blocked="the fleet is on hold",
+        placements=(PlannedPlacement(lablet_id="l-1", lablet_name="bgp", worker_id="w-1", worker_name="alpha"),),
+        placements_total=12,
+        scale_ups=(PlannedScaleUp(template="large", aws_region="eu-west-1", cost_per_hour_usd=0.5, lablets=2),),
+        scale_ups_total=1,
+    )
+    sections = dict(other_sections(FleetPlan(items=(), lablets=lablets)))
+    assert sections == {
+        "Lablets to be placed (12) (waits: the fleet is on hold)": ["bgp on alpha", "and 11 more"],
+        "Workers for lablets (1) (waits: the fleet is on hold)": [
+            "a large will be launched in eu-west-1 for 2 lablets ($0.5 an hour)"
+        ],
+    }
 
 
 def sample(**figures: Any) -> MetricsSample:

@@ -1,4 +1,4 @@
-"""`lcm plan`: the actions that controllers plan, grouped by action."""
+"""`lcm plan`: what controllers will do next, grouped by what it is."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from lcm.cli.runtime.session import Session
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lcm.model.fleet.state import PlannedWorker
+    from lcm.model.fleet.plan import FleetPlan, PlannedWorker
 
-app = make_command_group("Actions that controllers plan for each worker, and why.")
+app = make_command_group("What will be done next with workers and lablets, and why.")
 
-NOT_EVALUATED = "Not evaluated yet"
-NO_ACTION = "No action required"
-_INSTANCE_ID = re.compile(r"(\binstance )?\bi-[0-9a-z]+\b")
+UNDECIDED = "Not decided yet"
+_INSTANCE_ID = re.compile(r"\binstance i-[0-9a-z]+\b", re.IGNORECASE)
+_MAX_LINES = 10
 
 
 @command(app, watchable=True)
 async def plan(session: Session) -> None:
-    """Show planned actions and reasons for each worker that is changing, grouped by action."""
+    """Show what will be done next if nothing changes: with workers, lablets, licenses and instances."""
     from lcm.cli.live.watch_loop import show_or_watch
     from lcm.cli.output.printer import to_json_data
 
@@ -33,41 +33,120 @@ async def plan(session: Session) -> None:
         if not session.printer.for_people:
             session.printer.data([to_json_data(item) for item in items])
             return
-        if not items:
-            session.printer.line("No changes planned: every worker is in its desired state.")
-        for number, (heading, group) in enumerate(group_by_action(items)):
-            session.printer.line("" if number else f"{_summary(items)}\n")
+        overview = await session.client.fleet.plan_overview()
+        for line in overview_lines(overview, items):
+            session.printer.line(line)
+        for heading, group in group_by_action(items):
+            session.printer.line("")
             session.printer.line(f"{heading} ({len(group)})", style="bold")
             session.printer.table(_columns(), group)
+        for heading, lines in other_sections(overview):
+            session.printer.line("")
+            session.printer.line(heading, style="bold")
+            for line in lines:
+                session.printer.line(f"  {line}")
 
     await show_or_watch(session, show)
 
 
+def overview_lines(plan: FleetPlan, items: Sequence[PlannedWorker]) -> list[str]:
+    """The first lines: whether the fleet is on hold, who evaluates it, and how many workers will change."""
+    lines = []
+    if plan.hold is not None:
+        lines.append(f"The fleet is on hold by {plan.hold.by} ({plan.hold.reason}): all of this waits for its release.")
+    if plan.evaluation:
+        text = plan.evaluation
+        lines.append(f"Workers are not evaluated at present: {text}.")
+    changing = sum(1 for item in items if item.actions)
+    undecided = sum(1 for item in items if item.note)
+    parts = [f"{_workers(changing)} will change" if changing else "No worker will change"]
+    parts += [f"{_workers(undecided)} not decided yet"] if undecided else []
+    unchanged = len(items) - changing - undecided
+    parts += [f"{_workers(unchanged)} as desired or in progress"] if unchanged else []
+    return [*lines, "; ".join(parts) + "."]
+
+
 def group_by_action(items: Iterable[PlannedWorker]) -> list[tuple[str, list[PlannedWorker]]]:
-    """Group by planned action: changes first, then workers without action, then those not evaluated yet."""
+    """Group by what will be done; workers for which nothing will be done are left out."""
     groups: dict[str, list[PlannedWorker]] = {}
     for item in items:
-        groups.setdefault(group_heading(item), []).append(item)
-    return sorted(groups.items(), key=lambda group: (group[0] == NOT_EVALUATED, group[0] == NO_ACTION, group[0]))
+        if item.actions or item.note:
+            groups.setdefault(group_heading(item), []).append(item)
+    return sorted(groups.items(), key=lambda group: (group[0] == UNDECIDED, group[0]))
 
 
 def group_heading(item: PlannedWorker) -> str:
-    """The planned actions without worker-specific ids."""
-    if item.decision is None:
-        return NOT_EVALUATED
-    if not item.decision.actions:
-        return NO_ACTION
-    words = "; ".join(_INSTANCE_ID.sub("its instance", action) for action in item.decision.actions)
+    """What will be done, without ids of instances."""
+    if item.note:
+        return UNDECIDED
+    words = _INSTANCE_ID.sub("its instance", item.summary).rstrip(".")
     return words[0].upper() + words[1:]
 
 
-def _summary(items: Sequence[PlannedWorker]) -> str:
-    changing = sum(1 for item in items if item.decision is not None and item.decision.actions)
-    evaluated = sum(1 for item in items if item.decision is not None)
-    parts = [f"Planned changes: {changing} {'worker' if changing == 1 else 'workers'}"]
-    parts += [f"no action required: {evaluated - changing}"] if evaluated > changing else []
-    parts += [f"not evaluated yet: {len(items) - evaluated}"] if len(items) > evaluated else []
-    return "; ".join(parts) + "."
+def other_sections(plan: FleetPlan) -> list[tuple[str, list[str]]]:
+    """Lablets, pauses, licenses and discovery: a heading and lines for each that has something to say."""
+    found = [*_lablet_sections(plan), *_automation_sections(plan)]
+    return [(heading, lines) for heading, lines in found if lines]
+
+
+def _lablet_sections(plan: FleetPlan) -> list[tuple[str, list[str]]]:
+    lablets = plan.lablets
+    if lablets is None:
+        return []
+    after = f" (waits: {lablets.blocked})" if lablets.blocked else ""
+    placed = [f"{each.lablet_name} on {each.worker_name}" for each in lablets.placements]
+    grown = [
+        (f"{each.worker_name} will be started" if each.worker_id else f"a {each.template} will be launched")
+        + f" in {each.aws_region} for {_count(each.lablets, 'lablet')} (${each.cost_per_hour_usd:g} an hour)"
+        for each in lablets.scale_ups
+    ]
+    waiting = [f"{each.lablet_name}: {each.reason}" for each in lablets.waiting]
+    ending = [f"{each.lablet_name}: {each.reason}" for each in lablets.ending]
+    skipped = [f"{each.lablet_name}: {each.reason}" for each in lablets.skipped]
+    return [
+        (f"Lablets to be placed ({lablets.placements_total}){after}", _capped(placed, lablets.placements_total)),
+        (f"Workers for lablets ({lablets.scale_ups_total}){after}", _capped(grown, lablets.scale_ups_total)),
+        (f"Lablets that wait ({lablets.waiting_total})", _capped(waiting, lablets.waiting_total)),
+        (f"Lablets that will end ({lablets.ending_total})", _capped(ending, lablets.ending_total)),
+        (f"Records that cannot be planned ({lablets.skipped_total})", _capped(skipped, lablets.skipped_total)),
+    ]
+
+
+def _automation_sections(plan: FleetPlan) -> list[tuple[str, list[str]]]:
+    from lcm.cli.output.durations import format_duration
+    from lcm.core import clock
+
+    now = clock.now()
+    pauses = [
+        f"{each.name} will be {'drained' if each.drain else 'paused'} "
+        + (f"in {format_duration(each.at - now)}" if each.at > now else "at the next idle check")
+        for each in plan.pauses
+    ]
+    licenses = [f"{each.name}: {each.operation}, requested by {each.requested_by}" for each in plan.license_operations]
+    sections = [
+        (f"If they stay idle ({plan.pauses_total})", _capped(pauses, plan.pauses_total)),
+        (f"License operations ({plan.license_operations_total})", _capped(licenses, plan.license_operations_total)),
+    ]
+    scan = plan.discovery
+    if scan is not None:
+        imports = [f"{each.instance_id} in {each.region} will be imported" for each in scan.imports]
+        losses = [f"{each.name or each.worker_id} will be marked as lost: its instance is gone" for each in scan.losses]
+        total = scan.imports_total + scan.losses_total
+        sections.append((f"Discovery ({total})", _capped([*imports, *losses], total)))
+    return sections
+
+
+def _capped(lines: list[str], total: int) -> list[str]:
+    shown = lines[:_MAX_LINES]
+    return [*shown, f"and {total - len(shown)} more"] if total > len(shown) else shown
+
+
+def _workers(count: int) -> str:
+    return _count(count, "worker")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _columns() -> list[Column[PlannedWorker]]:
@@ -78,15 +157,19 @@ def _columns() -> list[Column[PlannedWorker]]:
     now = clock.now()
 
     def when(item: PlannedWorker) -> str:
-        at = None if item.decision is None else item.decision.next_look_at
-        if at is None:
+        if item.note:
             return ""
-        return f"in {format_duration(at - now)}" if at > now else "now"
+        if item.on_hold:
+            return "after release"
+        return f"in {format_duration(item.at - now)}" if item.at is not None and item.at > now else "now"
+
+    def why(item: PlannedWorker) -> str:
+        return item.note or (item.decision.reason if item.decision else "")
 
     return [
         Column("  NAME", lambda item: f"  {item.name}", min_width=12),
         Column("STATUS", lambda item: item.status.value, style=lambda item: status_style(item.status.value)),
         Column("DESIRED", lambda item: item.desired_status.value, priority=2),
-        Column("REASON", lambda item: item.decision.reason if item.decision else "no decision yet", min_width=20),
-        Column("NEXT CHECK", when, priority=1, align_right=True),
+        Column("REASON", why, min_width=20),
+        Column("WHEN", when, priority=1, align_right=True),
     ]

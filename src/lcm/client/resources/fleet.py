@@ -8,9 +8,10 @@ from lcm.client.base import DEFAULT_PAGE_SIZE, Resource, api_path, encode_body, 
 from lcm.client.responses import ApiRequest
 from lcm.model.audit import AuditEntry
 from lcm.model.base import Page
+from lcm.model.fleet.plan import FleetPlan, PlannedWorker
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
 from lcm.model.fleet.settings_preview import SettingsPreview
-from lcm.model.fleet.state import FleetState, FleetSummary, LeadershipReset, PlannedWorker
+from lcm.model.fleet.state import FleetState, FleetSummary, LeadershipReset
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -32,6 +33,10 @@ class Fleet(Resource):
     def plan(self, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[PlannedWorker]:
         """The planned actions for each worker, and why."""
         return self._pages("fleet.plan", api_path("plan"), Page[PlannedWorker], {}, page_size)
+
+    async def plan_overview(self) -> FleetPlan:
+        """The first page of the plan, with the parts that do not belong to one worker."""
+        return await self._send(ApiRequest("fleet.plan", "GET", api_path("plan")), FleetPlan)
 
     async def hold(self, body: HoldRequest) -> FleetState:
         """Place a hold on the fleet: no worker is changed."""

@@ -1,4 +1,4 @@
-"""The fleet as a whole: summary, hold, breakers, plan."""
+"""The fleet as a whole: summary, hold, breakers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from lcm.control_plane.fleet.state_reads import read_fleet_state, read_leaders
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.control_plane.store.port import Where
-from lcm.control_plane.workers.decisions import read_decisions
 from lcm.control_plane.workers.lifecycle import make_hold
 from lcm.core import clock
 from lcm.core.singleflight import FreshSingleflight
 from lcm.model.base import read_word
 from lcm.model.fleet.state import (
     FleetCapacity,
-    FleetPlan,
     FleetState,
     FleetSummary,
-    PlannedWorker,
 )
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.cost import HourlyCost
-from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.urgency import LAST_WORKER_PROBLEM
 
@@ -150,25 +146,6 @@ class FleetService:
             return apply_report(tx, await tx.fleet(), report)
 
         return await self._context.unit_of_work.run_fenced(leader, attempt)
-
-    async def plan(self, after: str | None, limit: int) -> FleetPlan:
-        """The last decision of each worker that has not reached its desired state."""
-        store = self._context.store
-        page = await store.find(WORKERS, Where(any_of={"at_rest": [False]}), after=after, limit=limit)
-        decisions = await read_decisions(store, [stored.id for stored in page.items])
-        items = []
-        for stored in page.items:
-            worker = Worker.model_validate_json(stored.body)
-            items.append(
-                PlannedWorker(
-                    worker_id=worker.id,
-                    name=worker.name,
-                    status=worker.status,
-                    desired_status=worker.desired_status,
-                    decision=decisions.get(worker.id),
-                )
-            )
-        return FleetPlan(items=tuple(items), next_cursor=page.next_cursor)
 
     async def _lablets_by_status(self) -> dict[LabletStatus, int]:
         rows = await self._context.store.count_by(LABLETS, ["status"])

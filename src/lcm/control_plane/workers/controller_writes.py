@@ -79,7 +79,7 @@ class WorkerControllerWrites:
             elif after.status is WorkerStatus.TERMINATED or status_writes.is_seen_again(worker, after):
                 await forget_loss(tx, worker)
             if write.decision is not None:
-                await store_decision(tx, leader, worker_id, write.decision)
+                await store_decision(tx, leader, after, write.decision)
             leak.audit(tx, worker, write.reason, leaked=status_writes.leaks_license(worker, write))
             label = status_writes.audit_label(worker, write)
             if label:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.records.unit_of_work import Leader, Transaction
     from lcm.control_plane.store.port import Store, StoredDocument
+    from lcm.model.worker.record import Worker
     from lcm.model.worker.requests import WorkerDecision
 
 
@@ -28,9 +29,10 @@ async def read_decision(store: Store, worker_id: str) -> DecisionReport | None:
     return (await read_decisions(store, [worker_id])).get(worker_id)
 
 
-async def store_decision(tx: Transaction, leader: Leader, worker_id: str, decision: DecisionReport) -> None:
-    """Store the decision behind a change of the worker's record."""
-    _stage_decision(tx, leader, worker_id, await tx.store.get(DECISIONS, worker_id), decision)
+async def store_decision(tx: Transaction, leader: Leader, after: Worker, decision: DecisionReport) -> None:
+    """Store the decision behind a change of the worker's record: it belongs to the record after that change."""
+    decision = decision.model_copy(update={"version": after.version, "generation": after.generation})
+    _stage_decision(tx, leader, after.id, await tx.store.get(DECISIONS, after.id), decision)
 
 
 async def store_decisions(tx: Transaction, leader: Leader, items: Sequence[WorkerDecision]) -> BatchResult:
@@ -56,6 +58,7 @@ def _stage_decision(
 
     Decisions arrive in two ways, alone and with a status write, so an older one can arrive after a newer one.
     """
+    decision = decision.model_copy(update={"term": leader.term})
     current = None if stored is None else DecisionReport.model_validate_json(stored.body)
     if current is not None and leader.is_outdated(decision.decided_at, current.decided_at, tx.now):
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.fleet.state_reads import read_fleet_state
+from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
 from lcm.control_plane.fleet.templates import read_template
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import WORKER_HISTORY, WORKERS
@@ -14,6 +14,8 @@ from lcm.control_plane.workers import lifecycle
 from lcm.control_plane.workers.decisions import read_decision
 from lcm.core import clock
 from lcm.model.audit import WorkerHistoryEntry
+from lcm.model.fleet.plan import DecisionState, assess_decision, find_evaluator
+from lcm.model.lablet.scheduling.block import WORKER_CONTROLLER
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.explain import ExplainInput, explain
 from lcm.model.worker.record import Worker
@@ -21,12 +23,14 @@ from lcm.model.worker.status import LicenseOperation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
 
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import DocumentPage, JournalEntry, Sort, StoredDocument, Where
+    from lcm.model.audit import DecisionReport
     from lcm.model.worker.explain import Explanation
     from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest, LicenseRequest, UpdateWorkerRequest
 
@@ -73,15 +77,26 @@ class WorkerService:
         transitions = await context.store.read_journal(
             topics=[WORKER_HISTORY], subjects=[worker_id], newest_first=True, limit=1
         )
+        decision, now = await read_decision(context.store, worker_id), clock.now()
         inputs = ExplainInput(
             worker=worker,
-            decision=await read_decision(context.store, worker_id),
+            decision=decision,
             fleet=await read_fleet_state(context.store),
             settings=await context.settings(),
             last=WorkerHistoryEntry.model_validate_json(transitions[0].body) if transitions else None,
-            now=clock.now(),
+            now=now,
+            stale=await self._staleness(worker, decision, now),
         )
         return explain(inputs)
+
+    async def _staleness(self, worker: Worker, decision: DecisionReport | None, now: datetime) -> str:
+        """Why the decision is not for the worker as it is now; empty if it is, or if no controller has reported."""
+        store = self._context.store
+        reports = await read_controller_reports(store)
+        if decision is None or WORKER_CONTROLLER not in reports:
+            return ""
+        state, note = assess_decision(worker, decision, find_evaluator(await read_leaders(store), reports, now), now)
+        return "" if state in (DecisionState.CURRENT, DecisionState.IN_PROGRESS) else note
 
     async def create(self, caller: Caller, request: CreateWorkerRequest, key: IdempotencyKey | None = None) -> bytes:
         region = self._context.region(request.aws_region)

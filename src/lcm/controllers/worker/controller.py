@@ -210,12 +210,17 @@ class WorkerReconciler(Controller["Worker"]):
                 if resource.unknown_words:
                     self._decision_reporter.report(resource, memory, decision)
                 return ReconciliationResult.skip(decision.reason)
-            return await self._executor.execute(resource, decision, memory, self._memories.began)
+            return await self._executor.execute(resource, decision, memory, self._memories.began, observation)
         finally:
             self._worker_metrics.passed(resource.id, asyncio.get_running_loop().time() - began)
 
     def _policy(self) -> Policy:
-        return replace(self._settings.policy, settings=self.cache.settings, fleet_hold=self.cache.hold)
+        return replace(
+            self._settings.policy,
+            check_interval=self.config.interval_seconds,
+            settings=self.cache.settings,
+            fleet_hold=self.cache.hold,
+        )
 
     def _record_drift(self, worker: Worker, decision: Decision) -> None:
         memory = self._memories.get(worker)

@@ -164,6 +164,7 @@ class Decision(BaseDecision[Action]):
 
     conditions: tuple[ConditionUpdate, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
+    held: tuple[Action, ...] = ()  # what waits for the end of a hold
     drift: str = ""  # how the instance differs from the record: an EC2 state, or "missing"
 
     def with_added(self, *actions: Action, conditions: Iterable[ConditionUpdate] = ()) -> Decision:

@@ -36,6 +36,9 @@ class Policy:
     drain_timeout: float = _DEFAULTS.drain_timeout
     license_release_timeout: float = _DEFAULTS.license_release_timeout
     telemetry_missing_after: float = _DEFAULTS.telemetry_missing_after
+    check_interval: float = 30.0
+    """How often a worker that is not at rest is checked."""
+
     settings: FleetSettings | None = None
     fleet_hold: Hold | None = None
 

@@ -63,7 +63,7 @@ class WorkerMemory:
     idle_checked_at: float = float("-inf")
     drift: str = ""
     not_observed: bool = False  # whether its instance could not be read in the last pass
-    reported_key: tuple[str, ...] = field(default=())
+    reported_key: tuple[object, ...] = field(default=())
     capacity_refusal: CapacityRefusal | None = None
     unsupported: dict[UnsupportedLaunch, str] = field(default_factory=dict)  # with EC2's message
 

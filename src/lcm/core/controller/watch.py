@@ -136,8 +136,7 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
             )
             self._spawn_loop("watch", self._follower.run)
         self.start_leader_loops()
-        if self._startup_sweep_active:
-            self._spawn_loop("startup-sweep", self._startup_reconcile_sweep)
+        self._spawn_loop("startup-sweep", self._startup_reconcile_sweep)
 
     def _first_poll_delay(self) -> float | None:
         if self._startup_sweep_active:
@@ -170,10 +169,13 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
     # The startup sweep
 
     async def _startup_reconcile_sweep(self) -> None:
-        """Wait until each resource of the term's first list had a pass that did not fail."""
+        """Wait until each resource of the term's first list had a pass that did not fail.
+
+        A sweep that is switched off counts as done with that list: others wait for it.
+        """
         await self._sweep_listed.wait()
         try:
-            async with asyncio.timeout(self.config.startup_sweep_timeout):
+            async with asyncio.timeout(self.config.startup_sweep_timeout if self._startup_sweep_active else None):
                 await self._sweep_passed.wait()
         except TimeoutError:
             left = sorted(self._sweep_remaining or ())
@@ -184,8 +186,9 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
 
     def _process_listing(self, resources: Sequence[T]) -> None:
         super()._process_listing(resources)
-        if self._startup_sweep_active and self._sweep_remaining is None:
-            self._sweep_remaining = {self.get_resource_id(resource) for resource in resources}
+        if self._sweep_remaining is None:
+            verified = resources if self._startup_sweep_active else ()
+            self._sweep_remaining = {self.get_resource_id(resource) for resource in verified}
             self._sweep_listed.set()
             self._check_sweep_done()
 

@@ -6,13 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lcm.model.audit import DecisionReport
 from lcm.model.base import CARRIED, LenientModel, Record, UtcDatetime
 from lcm.model.fleet.losses import RegionLosses
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.cost import MICRO, HourlyCost
 from lcm.model.worker.record import Hold
-from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from lcm.model.worker.status import WorkerStatus
 
 InstallationId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{2,62}$", examples=["lcm-3f9k2m1xq0ab"])]
 """The value of the tag lcm:installation: 3 to 63 lower-case letters, digits and dashes, not starting with a dash."""
@@ -109,20 +108,3 @@ class FleetSummary(LenientModel):
     def cost(self) -> HourlyCost:
         """The cost as `fleet_cost` of all workers returns it."""
         return HourlyCost(round(self.cost_per_hour_usd * MICRO), self.workers_without_price)
-
-
-class PlannedWorker(LenientModel):
-    """The planned actions for one worker, and why."""
-
-    worker_id: str
-    name: str
-    status: Annotated[WorkerStatus, CARRIED]
-    desired_status: Annotated[DesiredStatus, CARRIED]
-    decision: DecisionReport | None = None
-
-
-class FleetPlan(LenientModel):
-    """The actions that controllers would take now."""
-
-    items: tuple[PlannedWorker, ...]
-    next_cursor: str | None = None

@@ -26,6 +26,7 @@ from lcm.model.worker.conditions import (
     is_condition_true,
 )
 from lcm.model.worker.cost import current_cost
+from lcm.model.worker.idle import idle_action_due, idle_policy_action, idle_since
 from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import STATUSES, DesiredStatus, LicenseStatus, WorkerStatus
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _MINUTE = timedelta(minutes=1)
 _MAX_ACTIONS = 3
+_IDLE_VERBS = {IdleAction.DRAIN: "drained", IdleAction.PAUSE: "paused", None: None}
 _GENERIC_REASONS = ("manual", "drain")  # default reasons, which explain nothing
 _IDLE_REASON = "idle_timeout"
 _EXTERNAL_STOP_REASON = "stopped from outside"
@@ -74,6 +76,7 @@ class ExplainInput:
     settings: FleetSettings
     last: WorkerHistoryEntry | None
     now: datetime
+    stale: str = ""  # why the decision is not for the record as it is now; empty if it is
 
 
 def explain(inputs: ExplainInput) -> Explanation:
@@ -280,6 +283,9 @@ def _decision_sentences(inputs: ExplainInput) -> Iterator[str]:
         return
     if worker.at_rest:
         return
+    if inputs.stale:
+        yield _sentence(as_clause(inputs.stale))
+        return
     actions = "; ".join(as_clause(action) for action in decision.actions[:_MAX_ACTIONS])
     planned = f" (planned actions: {actions})" if actions else ""
     # A decision is reported when it changes: it may be hours old, though it is repeated with every check.
@@ -300,41 +306,28 @@ def _next_check(inputs: ExplainInput) -> str:
 def _idle_sentence(inputs: ExplainInput) -> str:
     """Return when a ready worker is paused or drained, which depends on its use."""
     worker, now, idle = inputs.worker, inputs.now, inputs.settings.idle
-    since = worker.last_activity_at or worker.last_resumed_at or worker.created_at
-    quiet = now - since
+    quiet = now - idle_since(worker)
     if worker.allocation.lablets:
         return "It keeps running and is not paused while a lablet is assigned to it."
-    idle_since = f"Idle for {humanize_duration(quiet)}" if quiet >= _MINUTE else "Used less than a minute ago"
-    verb = _idle_verb(inputs)
+    unused = f"Idle for {humanize_duration(quiet)}" if quiet >= _MINUTE else "Used less than a minute ago"
+    verb = _IDLE_VERBS[idle_policy_action(inputs.settings)]
     if not worker.idle_detection_enabled:
-        return f"{idle_since}; it keeps running because idle detection is disabled for it."
+        return f"{unused}; it keeps running because idle detection is disabled for it."
     if verb is None:
-        return f"{idle_since}; it keeps running because auto-pause is disabled."
+        return f"{unused}; it keeps running because auto-pause is disabled."
     missing = find_condition(worker.conditions, ConditionType.TELEMETRY_MISSING)
     if missing is not None and missing.status is ConditionStatus.TRUE:
         return f"It keeps running and is not {verb}: {as_clause(missing.message or missing.reason)}."
-    due = since + timedelta(minutes=idle.worker_idle_timeout_minutes)
-    if worker.last_resumed_at is not None:
-        due = max(due, worker.last_resumed_at + timedelta(minutes=idle.worker_auto_pause_snooze_minutes))
+    due = idle_action_due(worker, idle)
     if due > now:
         when = f"{format_clock_time(due, now)}, {humanize_until(due, now)}"
-        return f"{idle_since}; it will be {verb} at about {when}, unless it is used."
+        return f"{unused}; it will be {verb} at about {when}, unless it is used."
     if worker.last_idle_check_at is None:
-        return f"{idle_since}; it will be {verb} after the first successful idle check (none yet: no telemetry)."
+        return f"{unused}; it will be {verb} after the first successful idle check (none yet: no telemetry)."
     floor = inputs.settings.scaling.min_workers
     exceptions = f", has lablets, or at most {floor} workers are running" if floor else " or has lablets"
     checked = humanize_ago(worker.last_idle_check_at, now)
-    return f"{idle_since}; it will be {verb} at the next idle check (last: {checked}), unless it is used{exceptions}."
-
-
-def _idle_verb(inputs: ExplainInput) -> str | None:
-    idle, scaling = inputs.settings.idle, inputs.settings.scaling
-    drained = scaling.scale_down_enabled and (
-        idle.idle_action is IdleAction.DRAIN or not idle.worker_auto_pause_enabled
-    )
-    if drained:
-        return "drained"
-    return "paused" if idle.worker_auto_pause_enabled else None
+    return f"{unused}; it will be {verb} at the next idle check (last: {checked}), unless it is used{exceptions}."
 
 
 def _sentence(clause: str) -> str:

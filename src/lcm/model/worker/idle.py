@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,13 +11,14 @@ from pydantic import Field
 from lcm.model.base import LenientModel, UtcDatetime
 from lcm.model.fleet.settings import IdleAction
 from lcm.model.formatting import count_with_verb
+from lcm.model.worker.conditions import ConditionType, is_condition_true
 from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from lcm.model.fleet.settings import IdleSettings, ScalingSettings
+    from lcm.model.fleet.settings import FleetSettings, IdleSettings, ScalingSettings
     from lcm.model.worker.record import Worker
 
 ACTIVITY_CATEGORIES = frozenset(
@@ -97,8 +99,7 @@ def assess_idle(
     worker: Worker, idle: IdleSettings, scaling: ScalingSettings, *, now: datetime, running: int, lablets: int
 ) -> IdleAssessment:
     """Assess whether a worker is idle and may be stopped; `running` counts the whole fleet, including this worker."""
-    since = worker.last_activity_at or worker.last_resumed_at or worker.created_at
-    idle_for = max(timedelta(0), now - since)
+    idle_for = max(timedelta(0), now - idle_since(worker))
     is_idle = idle_for > timedelta(minutes=idle.worker_idle_timeout_minutes)
     snooze = timedelta(minutes=idle.worker_auto_pause_snooze_minutes)
     snoozing = worker.last_resumed_at is not None and now - worker.last_resumed_at < snooze
@@ -113,6 +114,50 @@ def assess_idle(
         obstacles=(*to_pause, *to_drain, *(() if running > scaling.min_workers else (_AT_MINIMUM_WORKERS,))),
         obstacles_to_drain=to_drain,
     )
+
+
+def idle_since(worker: Worker) -> datetime:
+    """Since when the worker has not been used, as far as known."""
+    return worker.last_activity_at or worker.last_resumed_at or worker.created_at
+
+
+def idle_action_due(worker: Worker, idle: IdleSettings) -> datetime:
+    """From when on an idle check pauses or drains the worker, if it is not used until then."""
+    due = idle_since(worker) + timedelta(minutes=idle.worker_idle_timeout_minutes)
+    if worker.last_resumed_at is not None:
+        due = max(due, worker.last_resumed_at + timedelta(minutes=idle.worker_auto_pause_snooze_minutes))
+    return due
+
+
+def idle_policy_action(settings: FleetSettings) -> IdleAction | None:
+    """What happens to an idle worker; None if it keeps running."""
+    idle, scaling = settings.idle, settings.scaling
+    if scaling.scale_down_enabled and (idle.idle_action is IdleAction.DRAIN or not idle.worker_auto_pause_enabled):
+        return IdleAction.DRAIN
+    return IdleAction.PAUSE if idle.worker_auto_pause_enabled else None
+
+
+def next_idle_action(worker: Worker, settings: FleetSettings, now: datetime) -> datetime | None:
+    """When the worker will be paused or drained if it is not used until then; None if it will not be.
+
+    Whether MIN_WORKERS or a cooldown prevents it depends on the other workers.
+    """
+    if (
+        not worker.ready
+        or not worker.idle_detection_enabled
+        or worker.allocation.lablets
+        or idle_policy_action(settings) is None
+        or is_condition_true(worker.conditions, ConditionType.TELEMETRY_MISSING)
+        or (worker.hold is not None and worker.hold.active(now))
+    ):
+        return None
+    due = max(now, idle_action_due(worker, settings.idle))
+    last = worker.last_idle_check_at
+    if last is None:
+        return due
+    interval = timedelta(seconds=settings.idle.idle_detection_interval)
+    checks = max(1, math.ceil((due - last) / interval)) if interval else 1
+    return max(due, last + checks * interval)
 
 
 def _obstacles(worker: Worker, *, snoozing: bool, lablets: int, now: datetime) -> tuple[str, ...]:

@@ -44,6 +44,11 @@ def decided(minute: float = 0, **facts: Any) -> DecisionReport:
     return DecisionReport.model_validate(result)
 
 
+def stored(decision: DecisionReport, term: int = 5) -> DecisionReport:
+    """The decision as it is stored: with the term of its leader."""
+    return decision.model_copy(update={"term": term})
+
+
 def a_batch(*items: tuple[str, DecisionReport]) -> DecisionBatch:
     return DecisionBatch(items=tuple(WorkerDecision(worker_id=one, decision=decision) for one, decision in items))
 
@@ -80,11 +85,11 @@ async def test_an_older_decision_never_overwrites_and_an_equal_one_does_no_harm(
     first = decided(1, reason="first")
     assert await send(plane, (worker["id"], first)) == (200, {"kept": 1, "dropped": 0})
     assert await send(plane, (worker["id"], decided(0, reason="late"))) == (200, {"kept": 0, "dropped": 1})
-    assert await read_decision(store, worker["id"]) == first
+    assert await read_decision(store, worker["id"]) == stored(first)
     assert await send(plane, (worker["id"], first)) == (200, {"kept": 1, "dropped": 0})
     again = decided(2, reason="first", next_look_at=NOW + timedelta(hours=1))
     assert await send(plane, (worker["id"], again)) == (200, {"kept": 1, "dropped": 0})
-    assert await read_decision(store, worker["id"]) == again
+    assert await read_decision(store, worker["id"]) == stored(again)
 
 
 async def test_a_status_write_does_not_bring_an_older_decision_back(plane: TestPlane) -> None:
@@ -107,7 +112,7 @@ async def test_a_decision_of_a_controller_whose_clock_was_set_back_is_the_newest
     shown = {"X-LCM-Time": (NOW + timedelta(minutes=6)).isoformat()}
     late = decided(5, reason="after it was set back")
     assert await send(plane, (worker["id"], late), headers=shown) == (200, {"kept": 1, "dropped": 0})
-    assert await read_decision(store, worker["id"]) == late
+    assert await read_decision(store, worker["id"]) == stored(late)
 
 
 async def test_of_several_for_one_worker_the_newest_is_stored(plane: TestPlane) -> None:

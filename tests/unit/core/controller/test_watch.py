@@ -263,8 +263,9 @@ async def test_the_sweep_can_be_switched_off(stage: Stage) -> None:
     config = ReconciliationConfig(startup_reconcile_enabled=False)
     async with stage.watcher(config) as watcher:
         await asyncio.sleep(40)
-        assert watcher.order == ["announced", "own loop", "list", "list"]
+        assert watcher.order == ["announced", "own loop", "list", "sweep done", "list"]
         assert stage.world.lists == pytest.approx([1005, 1035])
+        assert watcher.sweeps_done == pytest.approx([1005])  # others wait for it: it counts as done with the first list
 
 
 async def test_without_sweep_and_polling_resources_are_still_listed_once(stage: Stage) -> None:

@@ -14,9 +14,10 @@ from lcm.control_plane.http.pagination import Cursor, Limit
 from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.control_plane.services import get_services
 from lcm.model.base import Ack, RegionName
+from lcm.model.fleet.plan import FleetPlan
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
 from lcm.model.fleet.settings_preview import SettingsPreview
-from lcm.model.fleet.state import FleetPlan, FleetState, FleetSummary, LeadershipReset
+from lcm.model.fleet.state import FleetState, FleetSummary, LeadershipReset
 from lcm.model.problems import ProblemCode
 from lcm.model.system import ControllerReport, SystemHealth
 from lcm.model.worker.requests import HoldRequest
@@ -36,8 +37,12 @@ async def fleet_summary(request: Request, caller: Viewer) -> FleetSummary:
 
 @router.get("/plan")
 async def plan(request: Request, caller: Viewer, limit: Limit = 100, cursor: Cursor = None) -> FleetPlan:
-    """List the planned actions and the reasons for them."""
-    return await get_services(request).fleet.plan(cursor, limit)
+    """List what will be done next if nothing changes: actions for workers, lablets to place, workers to launch, pauses.
+
+    The decision for each worker says whether it is for the record as it is now. The parts beside `items` are on the
+    first page.
+    """
+    return await get_services(request).plan.page(cursor, limit)
 
 
 @router.post("/fleet/hold", status_code=202, responses=error_responses(409))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.web.rendering import usd
 from lcm.control_plane.workers import lifecycle
+from lcm.model.fleet.plan import DecisionState
 from lcm.model.formatting import count_of
 from lcm.model.worker.cost import cost_if, cost_so_far, current_cost, describe_license_release, describe_running_nodes
 from lcm.model.worker.next_step import next_step_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from lcm.model.fleet.plan import PlannedWorker
     from lcm.model.worker.metrics import MetricsSample
     from lcm.model.worker.record import Worker
 
@@ -83,8 +85,14 @@ def available_actions(worker: Worker, now: datetime) -> list[str]:
     ]
 
 
-def preview_action(worker: Worker, action: str, now: datetime, sample: MetricsSample | None = None) -> ActionPreview:
-    """What the command would do now. `sample` holds the latest metrics of the worker."""
+def preview_action(
+    worker: Worker,
+    action: str,
+    now: datetime,
+    sample: MetricsSample | None = None,
+    planned: PlannedWorker | None = None,
+) -> ActionPreview:
+    """What the command would do now. `sample` holds its latest metrics, `planned` what waits for its release."""
     if action == "release" and worker.hold is None:
         return ActionPreview(action, changes=False, effect="It is not on hold.")
     try:
@@ -96,7 +104,7 @@ def preview_action(worker: Worker, action: str, now: datetime, sample: MetricsSa
     cost, cost_change = _cost(worker, after, action)
     return ActionPreview(
         action,
-        effect=_effect_text(after, action, now),
+        effect=_release_text(planned, after) if planned is not None else _effect_text(after, action, now),
         cost=cost,
         cost_change_usd=cost_change,
         losses=_lost(worker, now, sample) if action == "terminate" else _interrupted(worker, action, sample),
@@ -111,6 +119,16 @@ def _effect_text(after: Worker, action: str, now: datetime) -> str:
         return f"Passwords will be sent to the server with the certificate {after.cml_certificate}."
     held = after.hold is not None and after.hold.active(now)
     return f"It is on hold. After its release, {clause}." if held else f"{clause[0].upper()}{clause[1:]}."
+
+
+def _release_text(planned: PlannedWorker, after: Worker) -> str:
+    """What will be done when the hold ends: what the controller has decided, not what the status suggests."""
+    if planned.summary:
+        return planned.summary
+    if planned.state is DecisionState.CURRENT:
+        return "No action is waiting for the release."
+    clause = next_step_of(after).clause.partition(": lcm ")[0]
+    return f"{planned.note[0].upper()}{planned.note[1:]}. Expected: {clause}."
 
 
 def _cost(worker: Worker, after: Worker, action: str) -> tuple[str, float]:

@@ -46,7 +46,9 @@ _HOLD_DURATIONS = {"": None, "1h": timedelta(hours=1), "8h": timedelta(hours=8),
 async def confirm_action(request: Request, user: OperatorUser, worker_id: str, action: ActionPath) -> HTMLResponse:
     """What a command would do to one worker."""
     worker = Worker.model_validate_json((await get_services(request).workers.get(worker_id)).body)
-    preview = preview_action(worker, action, clock.now(), await _latest_sample(get_services(request), worker_id))
+    services = get_services(request)
+    planned = await services.plan.worker(worker) if action == "release" else None
+    preview = preview_action(worker, action, clock.now(), await _latest_sample(services, worker_id), planned)
     return render_fragment(
         "shared/_confirm.html",
         action_url=f"/workers/{worker.id}/do/{action}",
@@ -121,10 +123,9 @@ async def hold_fleet(request: Request, user: OperatorUser) -> HTMLResponse:
 @router.get("/fleet/confirm-release")
 async def confirm_fleet_release(request: Request, user: OperatorUser) -> HTMLResponse:
     """What happens when the fleet is released."""
-    plan = await get_services(request).fleet.plan(None, _MAX_PLANNED_SHOWN)
-    waiting = [each for each in plan.items if each.decision is not None and each.decision.actions]
-    summary = await get_services(request).fleet.summary()
-    return render_fragment("fleet/_confirm_release.html", waiting=waiting, summary=summary, user=user)
+    services = get_services(request)
+    plan, held = await services.plan.page(None, 1), await services.plan.held(_MAX_PLANNED_SHOWN)
+    return render_fragment("fleet/_confirm_release.html", plan=plan, held=held, shown=_MAX_PLANNED_SHOWN, user=user)
 
 
 @router.post("/fleet/do-release")

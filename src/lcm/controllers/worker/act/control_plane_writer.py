@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lcm.client.errors import ClientError
+from lcm.controllers.worker.decide.shared.forecast import planned_actions
 from lcm.controllers.worker.decision import CheckIdle
 from lcm.core import clock
 from lcm.core.text import single_line
@@ -26,12 +27,13 @@ from lcm.model.worker.requests import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from lcm.client.base import Leader
     from lcm.client.resources.internal import InternalApi
     from lcm.controllers.worker.decision import (
+        Action,
         ConditionUpdate,
         Decision,
         StoreLaunchIntent,
@@ -111,8 +113,13 @@ class ControlPlaneWriter:
         await self.internal.audit(self._leader(), label, worker.id, _reason_text(reason))
 
 
-def decision_report(decision: Decision, now: datetime) -> DecisionReport:
-    """A decision in the form in which it is stored and shown."""
+def decision_report(
+    decision: Decision, now: datetime, worker: Worker, following: Sequence[Action] | None = None
+) -> DecisionReport:
+    """A decision in the form in which it is stored and shown. `following` are the actions of the next pass, if known.
+
+    With a status write, the control plane replaces the version by that of the written record.
+    """
     after = decision.after
     return DecisionReport(
         rule=decision.rule,
@@ -120,8 +127,12 @@ def decision_report(decision: Decision, now: datetime) -> DecisionReport:
         inputs=dict(decision.inputs),
         # An idle check is part of every pass and changes nothing.
         actions=tuple(single_line(str(a), _MAX_TEXT) for a in decision.actions if not isinstance(a, CheckIdle)),
+        held_actions=planned_actions(decision.held),
+        next_actions=None if following is None else planned_actions(following),
         decided_at=now,
         next_look_at=None if after is None else now + timedelta(seconds=after),
+        generation=worker.generation,
+        version=worker.version,
     )
 
 
@@ -160,17 +171,22 @@ class DecisionReporter:
         self._waiting: dict[str, DecisionReport] = {}
         self._has_waiting = asyncio.Event()
 
-    def report(self, worker: Worker, memory: WorkerMemory, decision: Decision) -> None:
-        """Report a decision, unless the same one was reported before."""
-        key = _decision_key(decision)
+    def report(
+        self, worker: Worker, memory: WorkerMemory, decision: Decision, following: Sequence[Action] | None = None
+    ) -> None:
+        """Report a decision, unless the same one was reported before for the same state of the record."""
+        key = _decision_key(decision, worker, following)
         if memory.reported_key != key:
             memory.reported_key = key
-            self._waiting[worker.id] = decision_report(decision, clock.now())
+            self._waiting[worker.id] = decision_report(decision, clock.now(), worker, following)
             self._has_waiting.set()
 
-    def recorded(self, memory: WorkerMemory, decision: Decision) -> None:
-        """A status write has carried the decision."""
-        memory.reported_key = _decision_key(decision)
+    def recorded(
+        self, worker: Worker, memory: WorkerMemory, decision: Decision, following: Sequence[Action] | None = None
+    ) -> None:
+        """A status write has carried the decision; `worker` is the record after it."""
+        memory.reported_key = _decision_key(decision, worker, following)
+        self._waiting.pop(worker.id, None)
 
     def forget(self) -> None:
         """Drop waiting decisions: another leader reports its own."""
@@ -200,7 +216,9 @@ class DecisionReporter:
         await self._internal.write_decisions(self._leader(), DecisionBatch(items=items))
 
 
-def _decision_key(decision: Decision) -> tuple[str, ...]:
+def _decision_key(decision: Decision, worker: Worker, following: Sequence[Action] | None) -> tuple[object, ...]:
     """What makes a decision differ from another: not its reason, which may count minutes."""
-    actions = (str(action) for action in decision.actions if not isinstance(action, CheckIdle))
-    return (decision.rule, *actions)
+    actions = tuple(str(action) for action in decision.actions if not isinstance(action, CheckIdle))
+    held = tuple(str(action) for action in decision.held)
+    later = None if following is None else tuple(str(each) for each in following if not isinstance(each, CheckIdle))
+    return (decision.rule, actions, held, later, worker.version, worker.generation)

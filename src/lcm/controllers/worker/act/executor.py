@@ -17,7 +17,9 @@ from lcm.cloud.errors import (
 )
 from lcm.controllers.common.actions import ActionKind, PassInterruptedError, requeue_if_interrupted
 from lcm.controllers.worker.act.control_plane_writer import decision_report, merge_conditions
+from lcm.controllers.worker.decide import decide
 from lcm.controllers.worker.decide.pending import DEFINITE_ERRORS, launch_failed, launched
+from lcm.controllers.worker.decide.shared.forecast import forecast
 from lcm.controllers.worker.decide.shared.instance import BY_DISCOVERY, instance_call_failed
 from lcm.controllers.worker.decide.shared.waiting import bound_wait
 from lcm.controllers.worker.decision import (
@@ -54,7 +56,9 @@ if TYPE_CHECKING:
     from lcm.controllers.worker.fleet_cache import FleetCache
     from lcm.controllers.worker.memory import WorkerMemory
     from lcm.controllers.worker.metrics.prometheus import Counters
+    from lcm.controllers.worker.observe.observation import Observation
     from lcm.core.authorization import SendAuthorization
+    from lcm.model.worker.conditions import Condition
     from lcm.model.worker.record import Worker
 
 log = structlog.get_logger(__name__)
@@ -70,8 +74,10 @@ class ReconcilePass:
     memory: WorkerMemory
     term_began: float
     authorization: SendAuthorization | None = None  # of the next call
+    observed: Observation | None = None
     intent_stored: bool = False
     read_only: bool = True
+    outdated: bool = False  # whether this pass changed what was observed: a forecast needs a new observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +118,15 @@ class ActionExecutor:
         self._policy = policy
 
     async def execute(
-        self, worker: Worker, decision: Decision, memory: WorkerMemory, term_began: float
+        self,
+        worker: Worker,
+        decision: Decision,
+        memory: WorkerMemory,
+        term_began: float,
+        observed: Observation | None = None,
     ) -> ReconciliationResult:
         """Execute a decision. What follows from its calls may be decided and executed in the same pass."""
-        current = ReconcilePass(worker, memory, term_began)
+        current = ReconcilePass(worker, memory, term_began, observed=observed)
         return await requeue_if_interrupted(self._run(current, decision))
 
     async def _run(self, current: ReconcilePass, decision: Decision) -> ReconciliationResult:
@@ -124,6 +135,7 @@ class ActionExecutor:
             if isinstance(action, CheckIdle) and not self._idle_checker.prepare(current.worker, current.memory):
                 continue
             current.read_only = False
+            current.outdated = current.outdated or not isinstance(action, CheckIdle | WriteStatus)
             await self._check_before(current, action)
             if isinstance(action, WriteStatus):
                 await self._write_status(current, action, decision if number == writes[-1] else None)
@@ -141,6 +153,9 @@ class ActionExecutor:
                 return await self._run(current, bound_wait(current.worker, follows, self._policy(), clock.now()))
         if not writes:
             await self._record_conditions(current, decision)
+        elif not current.outdated:
+            following = self._following(current, decision, current.worker.conditions)
+            self._decision_reporter.report(current.worker, current.memory, decision, following)
         return ReconciliationResult(decision.outcome, decision.reason, decision.after, current.read_only)
 
     async def _execute_action(self, current: ReconcilePass, action: Action) -> Decision | None:
@@ -184,11 +199,12 @@ class ActionExecutor:
     async def _write_status(self, current: ReconcilePass, action: WriteStatus, decision: Decision | None) -> None:
         before = current.worker
         conditions = None if decision is None else merge_conditions(before.conditions, decision.conditions, clock.now())
-        report = None if decision is None else decision_report(decision, clock.now())
+        report = None if decision is None else decision_report(decision, clock.now(), before)
         current.worker = await self._writer.status(before, action, conditions=conditions, decision=report)
         if decision is not None:
-            self._decision_reporter.recorded(current.memory, decision)
+            self._decision_reporter.recorded(current.worker, current.memory, decision)
         if current.worker.status is not before.status:
+            current.outdated = True
             current.memory.status, current.memory.since = current.worker.status, current.worker.status_since
             current.memory.has_started = False
             current.memory.changed_at = clock.boottime()
@@ -206,15 +222,28 @@ class ActionExecutor:
         """Write changed conditions with the decision; without changes the decision is reported later, in a batch."""
         now = clock.now()
         conditions = merge_conditions(current.worker.conditions, decision.conditions, now)
-        if conditions is None:
-            self._decision_reporter.report(current.worker, current.memory, decision)
+        if conditions is not None:
+            current.read_only = False
+            write = WriteStatus(current.worker.status, decision.reason)
+            following = self._following(current, decision, conditions)
+            report = decision_report(decision, now, current.worker, following)
+            current.worker = await self._writer.status(current.worker, write, conditions=conditions, decision=report)
+            self._decision_reporter.recorded(current.worker, current.memory, decision, following)
             return
-        current.read_only = False
-        write = WriteStatus(current.worker.status, decision.reason)
-        current.worker = await self._writer.status(
-            current.worker, write, conditions=conditions, decision=decision_report(decision, now)
+        following = self._following(current, decision, current.worker.conditions)
+        self._decision_reporter.report(current.worker, current.memory, decision, following)
+
+    def _following(
+        self, current: ReconcilePass, decision: Decision, conditions: tuple[Condition, ...]
+    ) -> tuple[Action, ...] | None:
+        """What the next pass will do if nothing changes until then; None if that has to be observed first."""
+        if current.outdated or current.observed is None:
+            return None
+        worker, policy = current.worker.model_copy(update={"conditions": conditions}), self._policy()
+        wait = policy.check_interval if decision.after is None else min(decision.after, policy.check_interval)
+        return forecast(
+            lambda observed, at: decide(worker, observed, policy, at), current.observed, clock.earliest_now(), wait
         )
-        self._decision_reporter.recorded(current.memory, decision)
 
     def _count_status(self, before: Worker, action: WriteStatus) -> None:
         """Count instances: a worker without one does not count, and a lost one has a counter of its own."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 HELD_RULE = "held"
-PLANNED_PREFIX = "it would: "  # `lcm up` shows what follows it before it asks for confirmation
 
 
 def apply_hold(decision: Decision, hold: Hold, now: datetime) -> Decision:
@@ -40,8 +39,9 @@ def apply_hold(decision: Decision, hold: Hold, now: datetime) -> Decision:
     return replace(
         decision,
         rule=HELD_RULE,
-        reason=f"on hold by {hold.by} ({hold.reason}); {PLANNED_PREFIX}{planned}, because {decision.reason}",
+        reason=f"on hold by {hold.by} ({hold.reason}); it would: {planned}, because {decision.reason}",
         actions=tuple(allowed),
+        held=tuple(held),
         conditions=() if changes_instance else decision.conditions,
         outcome=Outcome.REQUEUE,
         after=after,

@@ -1,0 +1,245 @@
+"""Reads the plan: what controllers will do next if nothing changes. Nothing is changed by it."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
+from lcm.control_plane.lablets.planning import read_scheduling_inputs, run_planner
+from lcm.control_plane.records.kinds import DECISIONS, WORKERS, find_all
+from lcm.control_plane.store.port import Where
+from lcm.control_plane.workers.decisions import read_decisions
+from lcm.control_plane.workers.scaling import count_running_workers
+from lcm.core import clock
+from lcm.core.singleflight import FreshSingleflight
+from lcm.model.fleet.plan import (
+    MAX_LISTED,
+    DecisionState,
+    FleetPlan,
+    LabletPlan,
+    PlannedLablet,
+    PlannedLicenseOperation,
+    PlannedPause,
+    PlannedPlacement,
+    PlannedScaleUp,
+    PlannedWorker,
+    find_evaluator,
+    plan_worker,
+)
+from lcm.model.fleet.settings import IdleAction
+from lcm.model.lablet.scheduling.block import WORKER_CONTROLLER
+from lcm.model.worker.idle import idle_policy_action, next_idle_action
+from lcm.model.worker.record import Worker
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from lcm.control_plane.context import ControlPlaneContext
+    from lcm.model.fleet.plan import Evaluator
+    from lcm.model.lablet.scheduling.planner import SchedulingPlan, UnplaceableLablet, WaitingLablet
+    from lcm.model.lablet.scheduling.scale_up import ScaleUpOutcome
+    from lcm.model.system import DiscoveryPlan, ReceivedControllerReport
+    from lcm.model.worker.record import Hold
+
+_NOT_AT_REST = Where(any_of={"at_rest": [False]})
+_IN_SERVICE = Where(any_of={"status": [WorkerStatus.RUNNING.value], "desired_status": [DesiredStatus.RUNNING.value]})
+_PENDING_LICENSE = b'"pending_license_operation":{'
+_HELD_ACTIONS = b'"held_actions":[{'
+
+
+@dataclass(slots=True)
+class HeldWorkers:
+    """The workers whose actions wait for the end of a hold: the first of them, and how many there are."""
+
+    listed: list[PlannedWorker] = field(default_factory=list)
+    total: int = 0
+    undecided: int = 0
+
+
+class PlanService:
+    """The plan of the whole fleet, and of one worker."""
+
+    def __init__(self, context: ControlPlaneContext) -> None:
+        self._context = context
+        self._fleet_parts: FreshSingleflight[FleetPlan] = FreshSingleflight()
+
+    async def page(self, after: str | None, limit: int) -> FleetPlan:
+        """A page of workers that are not at rest. The first page has the other parts of the plan too."""
+        page = await self._context.store.find(WORKERS, _NOT_AT_REST, after=after, limit=limit)
+        items = await self._plan_workers([Worker.model_validate_json(stored.body) for stored in page.items])
+        if after is not None:
+            return FleetPlan(items=items, next_cursor=page.next_cursor)
+        # Many people may look at once: one computation serves them all.
+        parts = await self._fleet_parts.run("plan", self._read_parts)
+        return parts.model_copy(update={"items": items, "next_cursor": page.next_cursor})
+
+    async def worker(self, worker: Worker) -> PlannedWorker:
+        """The plan for one worker."""
+        (planned,) = await self._plan_workers([worker])
+        return planned
+
+    async def held(self, limit: int) -> HeldWorkers:
+        """The workers for which something will be done when the hold of the fleet ends."""
+        store, found, after = self._context.store, HeldWorkers(), None
+        while True:
+            page = await store.find(WORKERS, _NOT_AT_REST, after=after, limit=MAX_LISTED)
+            decisions = await store.get_many(DECISIONS, [stored.id for stored in page.items])
+            # Only those with actions are decoded: of a large fleet most workers have none.
+            waiting = [
+                Worker.model_validate_json(stored.body)
+                for stored in page.items
+                if stored.id not in decisions or _HELD_ACTIONS in decisions[stored.id].body
+            ]
+            for planned in await self._plan_workers(waiting):
+                found.undecided += planned.state is not DecisionState.CURRENT
+                if planned.actions:
+                    found.total += 1
+                    found.listed += [planned] if len(found.listed) < limit else []
+            after = page.next_cursor
+            if after is None:
+                return found
+            await asyncio.sleep(0)
+
+    async def _plan_workers(self, workers: Sequence[Worker]) -> tuple[PlannedWorker, ...]:
+        now, evaluator, hold = await self._basis()
+        decisions = await read_decisions(self._context.store, [worker.id for worker in workers])
+        return tuple(plan_worker(worker, decisions.get(worker.id), evaluator, hold, now) for worker in workers)
+
+    async def _basis(self) -> tuple[datetime, Evaluator, Hold | None]:
+        store, now = self._context.store, clock.now()
+        evaluator = find_evaluator(await read_leaders(store), await read_controller_reports(store), now)
+        return now, evaluator, (await read_fleet_state(store)).hold
+
+    async def _read_parts(self) -> FleetPlan:
+        now, evaluator, hold = await self._basis()
+        held = hold is not None and hold.active(now)
+        pauses, pauses_total = await self._pauses(now)
+        licenses = await self._license_operations()
+        return FleetPlan(
+            items=(),
+            hold=hold if held else None,
+            evaluation=evaluator.silence,
+            lablets=await self._lablets(now),
+            pauses=tuple(pauses),
+            pauses_total=pauses_total,
+            discovery=_discovery(await read_controller_reports(self._context.store), evaluator),
+            license_operations=tuple(licenses[:MAX_LISTED]),
+            license_operations_total=len(licenses),
+        )
+
+    async def _lablets(self, now: datetime) -> LabletPlan:
+        inputs = await read_scheduling_inputs(self._context, now)
+        plan = await run_planner(self._context, inputs, now)
+        outcomes = inputs.outcomes(self._context, plan)
+        names = {worker.id: worker.name for worker in inputs.workers}
+        blocked = "; ".join(block.reason for block in inputs.blocks)
+        return describe_scheduling(plan, outcomes, names, blocked)
+
+    async def _pauses(self, now: datetime) -> tuple[list[PlannedPause], int]:
+        """The next pauses or drains, earliest first. MIN_WORKERS bounds how many there can be."""
+        settings = await self._context.settings()
+        action = idle_policy_action(settings)
+        if action is None:
+            return [], 0
+        allowed = max(0, await count_running_workers(self._context.store) - settings.scaling.min_workers)
+        due: list[tuple[datetime, str, str]] = []
+        async for stored in find_all(self._context.store, WORKERS, _IN_SERVICE):
+            worker = Worker.model_validate_json(stored.body)
+            at = next_idle_action(worker, settings, now)
+            if at is not None:
+                due.append((at, worker.id, worker.name))
+            if len(due) % MAX_LISTED == 0:
+                await asyncio.sleep(0)
+        first = heapq.nsmallest(min(MAX_LISTED, allowed), due)
+        drain = action is IdleAction.DRAIN
+        pauses = [PlannedPause(worker_id=id_, name=name, at=at, drain=drain) for at, id_, name in first]
+        return pauses, min(allowed, len(due))
+
+    async def _license_operations(self) -> list[PlannedLicenseOperation]:
+        present = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
+        found = []
+        async for stored in find_all(self._context.store, WORKERS, present):
+            if _PENDING_LICENSE not in stored.body:
+                continue
+            worker = Worker.model_validate_json(stored.body)
+            pending = worker.pending_license_operation
+            if pending is not None:
+                found.append(
+                    PlannedLicenseOperation(
+                        worker_id=worker.id,
+                        name=worker.name,
+                        operation=pending.operation,
+                        requested_at=pending.requested_at,
+                        requested_by=pending.requested_by,
+                    )
+                )
+        return found
+
+
+def describe_scheduling(
+    plan: SchedulingPlan, outcomes: Sequence[ScaleUpOutcome], names: Mapping[str, str], blocked: str
+) -> LabletPlan:
+    """The scheduler's plan as it is shown."""
+    placements = [
+        PlannedPlacement(
+            lablet_id=each.lablet.id,
+            lablet_name=each.lablet.name,
+            worker_id=each.worker_id,
+            worker_name=names.get(each.worker_id, each.worker_id),
+        )
+        for each in plan.placed[:MAX_LISTED]
+    ]
+    accepted = [outcome for outcome in outcomes if not outcome.refusal]
+    refused = [
+        PlannedLablet(
+            lablet_id=each.lablet.id, lablet_name=each.lablet.name, reason=f"{each.reason}, but {outcome.refusal}"
+        )
+        for outcome in outcomes
+        if outcome.refusal
+        for each in outcome.need.lablets
+    ]
+    skipped = {each.id for each in plan.skipped}
+    waiting = [*map(_lablet, (each for each in plan.waiting if each.lablet.id not in skipped)), *refused]
+    ending = [_lablet(each) for each in (*plan.expired, *plan.unplaceable)]
+    return LabletPlan(
+        blocked=blocked,
+        placements=tuple(placements),
+        placements_total=len(plan.placed),
+        scale_ups=tuple(_scale_up(outcome) for outcome in accepted[:MAX_LISTED]),
+        scale_ups_total=len(accepted),
+        waiting=tuple(waiting[:MAX_LISTED]),
+        waiting_total=len(waiting),
+        ending=tuple(ending[:MAX_LISTED]),
+        ending_total=len(ending),
+        skipped=tuple(
+            PlannedLablet(lablet_id=each.id, lablet_name=each.name, reason=each.reason)
+            for each in plan.skipped[:MAX_LISTED]
+        ),
+        skipped_total=len(plan.skipped),
+    )
+
+
+def _lablet(each: WaitingLablet | UnplaceableLablet) -> PlannedLablet:
+    return PlannedLablet(lablet_id=each.lablet.id, lablet_name=each.lablet.name, reason=each.reason)
+
+
+def _scale_up(outcome: ScaleUpOutcome) -> PlannedScaleUp:
+    return PlannedScaleUp(
+        worker_id=None if outcome.worker is None else outcome.worker.id,
+        worker_name="" if outcome.worker is None else outcome.worker.name,
+        template=outcome.need.template,
+        aws_region=outcome.aws_region,
+        cost_per_hour_usd=outcome.cost_per_hour_usd,
+        lablets=len(outcome.need.lablets),
+        reason=outcome.need.reason,
+    )
+
+
+def _discovery(reports: Mapping[str, ReceivedControllerReport], evaluator: Evaluator) -> DiscoveryPlan | None:
+    report = reports.get(WORKER_CONTROLLER)
+    return None if report is None or evaluator.silence else report.report.discovery
