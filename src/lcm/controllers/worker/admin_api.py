@@ -107,6 +107,7 @@ def status_details(reconciler: WorkerReconciler) -> dict[str, Any]:
             for leak in leaks[:MAX_LEAKS]
         ),
         "leaks_total": len(leaks),
+        "discovery": None if reconciler.discovery is None else reconciler.discovery.plan(),
     }
 
 

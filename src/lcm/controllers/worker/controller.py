@@ -272,6 +272,7 @@ class WorkerReconciler(Controller["Worker"]):
                 leader=self._leader,
                 settings=self.cache.settings_unless_held,
                 wake=self._wake_known,
+                known_workers=self.cache.in_region,
                 effect=self._effect_outside_pass,
                 installation=await self._launch_resolver.installation(),
                 ami_owners=self._settings.images.owners,

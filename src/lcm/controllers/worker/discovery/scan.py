@@ -14,11 +14,19 @@ import structlog
 from lcm.client.errors import ApiError, BreakerOpenError, ClientError
 from lcm.cloud.errors import CloudError
 from lcm.controllers.worker.decide.shared.instance import BY_DISCOVERY, INSTANCE_NOT_FOUND
-from lcm.controllers.worker.discovery.importer import DiscoveryCriteria, Importer, ImportResult
+from lcm.controllers.worker.discovery.importer import (
+    STATUS_BY_IMPORT_STATE,
+    DiscoveryCriteria,
+    Importer,
+    ImportResult,
+    find_candidates,
+    valid_name,
+)
 from lcm.controllers.worker.discovery.leaked_instances import LeakedInstances, TerminationPermission
 from lcm.controllers.worker.observe.observation import LossVerdict
 from lcm.core import clock
 from lcm.model.fleet.settings import DiscoverySettings
+from lcm.model.system import DiscoveryPlan, PlannedImport, PlannedLoss
 from lcm.model.worker.requests import WorkerStatusUpdate
 from lcm.model.worker.status import LostInstancePolicy, WorkerStatus
 
@@ -42,6 +50,7 @@ log = structlog.get_logger(__name__)
 FIRST_SCAN_AFTER: Final = 5.0
 # Until the settings are read nothing is marked or imported: that should not last a whole interval.
 SETTINGS_RETRY_SECONDS: Final = 30.0
+_MAX_PLANNED: Final = 100
 _HANDLED_BY_PASSES: Final = (WorkerStatus.PENDING, WorkerStatus.PROVISIONING, WorkerStatus.FAILED)
 
 
@@ -55,6 +64,7 @@ class DiscoveryDependencies:
     leader: Callable[[], Leader]
     settings: Callable[[], FleetSettings | None]
     wake: Callable[[str], None]
+    known_workers: Callable[[str], Sequence[Worker]]  # of a region, as last read
     effect: KeyedEffect
     installation: str
     ami_owners: Sequence[str] = ("self",)
@@ -94,6 +104,10 @@ class Discovery:
         self.orphans_terminated_count = 0
         self.last_scan_at: datetime | None = None
         self.errors: dict[str, str] = {}  # by region: why its last scan failed
+        self._next_scan_at: datetime | None = None
+        self._criteria_used: dict[str, DiscoveryCriteria] = {}  # by region, in its last scan
+        self._examined: dict[str, frozenset[str]] = {}  # by region: the instances that its last scan has decided about
+        self._held_losses: dict[str, list[PlannedLoss]] = {}  # by region: workers that the hold keeps
 
     def stats(self) -> dict[str, Any]:
         """For the admin API."""
@@ -115,6 +129,37 @@ class Discovery:
             began = clock.boottime()
             await self.scan()
             pause = max(0.0, self._interval() - (clock.boottime() - began))
+            self._next_scan_at = clock.after(pause)
+
+    def plan(self) -> DiscoveryPlan:
+        """What the next scan will do if nothing changes until then.
+
+        Sweeps are more frequent than scans: an instance that appeared since the last scan is imported by the next one.
+        """
+        imports = [each for region in sorted(self._criteria_used) for each in self._new_candidates(region)]
+        losses = [each for _, found in sorted(self._held_losses.items()) for each in found]
+        return DiscoveryPlan(
+            next_scan_at=self._next_scan_at,
+            on_hold=bool(losses),
+            imports=tuple(imports[:_MAX_PLANNED]),
+            imports_total=len(imports),
+            losses=tuple(losses[:_MAX_PLANNED]),
+            losses_total=len(losses),
+        )
+
+    def _new_candidates(self, region: str) -> list[PlannedImport]:
+        sweep, settings = self._monitors[region].region_cache.latest, self._deps.settings()
+        if sweep is None or settings is None or not settings.discovery.worker_discovery_enabled:
+            return []
+        instances = sweep.instances.values()
+        candidates = find_candidates(
+            instances, self._deps.known_workers(region), self._criteria_used[region], self._deps.installation
+        )
+        return [
+            PlannedImport(instance_id=each.id, region=region, name=valid_name(each.tags.get("Name")) or "")
+            for each in candidates
+            if each.id not in self._examined.get(region, ()) and each.state in STATUS_BY_IMPORT_STATE
+        ]
 
     def _interval(self) -> float:
         settings = self._deps.settings()
@@ -144,7 +189,7 @@ class Discovery:
     async def _scan_region(self, region: str) -> str:
         """Scan one region. Returns why it could not be scanned; empty on success."""
         monitor, settings = self._monitors[region], self._deps.settings()
-        criteria = await self._criteria(monitor, settings)
+        criteria = self._criteria_used[region] = await self._criteria(monitor, settings)
         workers = await self._workers(region)
         diff = await monitor.sweep(workers, scan=True)
         if diff is None:
@@ -160,7 +205,9 @@ class Discovery:
             ):
                 imports = await self._importers[region].import_from(diff.sweep, workers, criteria)
                 self.imported_count += len(imports.imported)
+                self._examined[region] = frozenset(diff.sweep.instances.keys() - imports.waiting)
                 marked = await self._mark_orphans(monitor, diff, workers, fleet)
+                self._held_losses[region] = self._find_held_losses(monitor, diff, workers, fleet)
             await self._find_leaked_instances(monitor, diff, workers, imports, settings, fleet)
         finally:
             # Whatever failed above, the passes of these workers continue.
@@ -218,6 +265,19 @@ class Discovery:
             self.orphans_terminated_count += 1
             log.warning("worker lost", worker=worker.id, instance_id=worker.instance_id, region=monitor.region)
         return marked
+
+    def _find_held_losses(
+        self, monitor: RegionMonitor, diff: SweepDiff, workers: Sequence[Worker], fleet: FleetState
+    ) -> list[PlannedLoss]:
+        """The workers that this scan would have marked as lost without the hold of the fleet."""
+        if fleet.hold is None or not fleet.hold.active(clock.earliest_now()):
+            return []
+        released = fleet.model_copy(update={"hold": None})
+        return [
+            PlannedLoss(worker_id=worker.id, name=worker.name)
+            for worker in workers
+            if worker.id in diff.absent and self._may_be_marked(monitor, worker, released)
+        ]
 
     def _may_be_marked(self, monitor: RegionMonitor, worker: Worker, fleet: FleetState) -> bool:
         if worker.status in _HANDLED_BY_PASSES or worker.lost_instance_policy is LostInstancePolicy.REPLACE:

@@ -107,6 +107,7 @@ class RegionScene:
             leader=lambda: Leader("worker-controller", term),
             settings=lambda: self.settings,
             wake=self.woken.append,
+            known_workers=lambda _region: (),
             effect=self.effect,
             installation=self.installation,
         )
