@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 # Container images often forbid bytecode. Every `lcm` process would then compile all it imports, in twice the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help up test test-unit coverage check deploy-check sim mutations soak docs screenshots bench browser lock clean
+.PHONY: help up test test-unit coverage check deploy-check sim mutations soak docs screenshots bench browser release lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -66,6 +66,9 @@ bench: $(VENV)/.ready-dev browser ## run the benchmarks; one line per result
 
 browser: $(VENV)/.ready-dev ## install Chromium if it is missing
 	@$(BIN)/python -m tests.support.servers.chromium
+
+release: $(VENV)/.ready-deploy-tools ## build wheel, sdist, SBOM and checksums in dist/, and try the wheel on Python 3.11, 3.12 and 3.13
+	$(BIN)/python -m tools.release
 
 lock: $(VENV)/.ready-uv ## regenerate requirements/*.txt
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt

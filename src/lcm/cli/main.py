@@ -152,9 +152,9 @@ def cml_simulator(
 @app.command()
 def version() -> None:
     """Print the version."""
-    from importlib.metadata import version as installed
+    from lcm.core.version import installed_version
 
-    typer.echo(f"lcm {installed('lcm')}")
+    typer.echo(f"lcm {installed_version()}")
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -46,6 +45,7 @@ from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.control_plane.store.write_probe import WriteProbe
 from lcm.core import clock
 from lcm.core.hosting import Host, HostedService, cancel_and_wait
+from lcm.core.version import installed_version
 from lcm.http.server import HttpServer, process_routes
 from lcm.model.audit import Actor, ActorKind
 from lcm.model.fleet.settings import FleetSettings
@@ -278,7 +278,7 @@ def make_control_plane(
     stream = EventStream(store, feed)
     about: dict[str, object] = {
         "service": "control-plane",
-        "version": version("lcm"),
+        "version": installed_version(),
         "coordination": coordination.description,
         "regions": list(plane.regions),
     }
@@ -290,7 +290,7 @@ def make_control_plane(
     REGISTRY.register(ControlPlaneCollector(mirrors, stream))
     costs = FleetCostCollector(parts.fleet.summary)
     REGISTRY.register(costs)
-    app = make_app(parts, version("lcm"))
+    app = make_app(parts, installed_version())
     app.include_router(process_routes([opened, feed, *mirrors, stream], about, before_scrape=costs.refresh))
     server = HttpServer(app, settings.bind_host, settings.control_plane_port, port_setting="CONTROL_PLANE_PORT")
     services = [opened, feed, *mirrors, server, stream, make_maintenance(settings, store, parts)]

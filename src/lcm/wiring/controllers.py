@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
@@ -15,6 +14,7 @@ from lcm.client.errors import ClientError
 from lcm.core import clock
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.core.hosting import Host, HostedService, keep_running
+from lcm.core.version import installed_version
 from lcm.http.server import HttpServer, make_process_app
 from lcm.model.access import Role
 from lcm.settings import (
@@ -136,7 +136,7 @@ async def serve_controllers(
     about = {
         "service": "lcm",
         "controllers": ", ".join(controller.name for controller in controllers),
-        "version": version("lcm"),
+        "version": installed_version(),
         "coordination": coordination.description,
     }
     app = make_process_app(controllers, about)

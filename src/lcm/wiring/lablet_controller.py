@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics
@@ -15,6 +14,7 @@ from lcm.controllers.lablet.controller import LabletReconciler
 from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies, LabletPolicy
 from lcm.controllers.lablet.metrics import LabletGauges
 from lcm.core.hosting import Host, HostedService
+from lcm.core.version import installed_version
 from lcm.http.server import HttpServer
 from lcm.settings import CmlSettings, LabletControllerSettings
 from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_cml, connect_coordination
@@ -93,7 +93,7 @@ def make_lablet_controller(
     plane = ControlPlaneCheck(control)
     about: dict[str, object] = {
         "service": SERVICE,
-        "version": version("lcm"),
+        "version": installed_version(),
         "instance_id": reconciler.election.instance_id,
         "coordination": runtime.coordination.description,
         "control_plane": settings.control_plane_api_url,

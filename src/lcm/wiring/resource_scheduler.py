@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics
@@ -13,6 +12,7 @@ from lcm.controllers.common.admin_auth import AdminAuthenticator
 from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.controllers.scheduler.controller import SchedulerHostedService
 from lcm.core.hosting import Host, HostedService
+from lcm.core.version import installed_version
 from lcm.http.server import HttpServer
 from lcm.model.lablet.ports import parse_port_range
 from lcm.settings import LabletPlanningSettings, ResourceSchedulerSettings
@@ -85,7 +85,7 @@ def make_resource_scheduler(
     plane = ControlPlaneCheck(control)
     about: dict[str, object] = {
         "service": SERVICE,
-        "version": version("lcm"),
+        "version": installed_version(),
         "instance_id": scheduler.election.instance_id,
         "coordination": runtime.coordination.description,
         "control_plane": settings.control_plane_api_url,

@@ -6,7 +6,6 @@ import json
 import secrets as token_source
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, Literal
 
 import httpx
@@ -23,6 +22,7 @@ from lcm.cml.client.transport import CMLTransport
 from lcm.control_plane.records.kinds import LEADERSHIPS
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core.hosting import Host, HostedService
+from lcm.core.version import installed_version
 from lcm.http.callers import mark_in_process
 from lcm.http.server import HttpServer
 from lcm.model.fleet.state import LeadershipTerm
@@ -247,7 +247,7 @@ def _up_info(
     demo: bool,
 ) -> UpInfo:
     return UpInfo(
-        version=version("lcm"),
+        version=installed_version(),
         url=url,
         sign_in=sign_in,
         controllers=controllers,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics
@@ -18,6 +17,7 @@ from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
 from lcm.controllers.worker.metrics.prometheus import AlertMetrics
 from lcm.controllers.worker.observe.launch_resolver import ImageFilter
 from lcm.core.hosting import Host, HostedService
+from lcm.core.version import installed_version
 from lcm.http.server import HttpServer
 from lcm.settings import (
     CloudSettings,
@@ -108,7 +108,7 @@ def connect_aws(settings: WorkerControllerComponentSettings, registry: Collector
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in ("boto3", "botocore"):
             raise
-        raise MissingExtraError("CLOUD_PROVIDER is aws, whose library is missing: install lcm[aws]") from None
+        raise MissingExtraError("CLOUD_PROVIDER is aws, whose library is missing: install lcm-fleet[aws]") from None
     try:
         config = AwsConfig.load(settings.aws_region_configs, settings.aws_default_region)
     except AwsConfigError as error:
@@ -171,7 +171,7 @@ def make_worker_controller(
     plane = ControlPlaneCheck(control)
     about: dict[str, object] = {
         "service": SERVICE,
-        "version": version("lcm"),
+        "version": installed_version(),
         "instance_id": reconciler.election.instance_id,
         "coordination": runtime.coordination.description,
         "control_plane": settings.control_plane_api_url,

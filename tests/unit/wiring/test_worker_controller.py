@@ -197,7 +197,7 @@ def test_without_boto3_it_says_what_to_install() -> None:
         [sys.executable, "-c", NO_BOTO], env=env, capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == "lcm: CLOUD_PROVIDER is aws, whose library is missing: install lcm[aws]\n"
+    assert done.stderr == "lcm: CLOUD_PROVIDER is aws, whose library is missing: install lcm-fleet[aws]\n"
 
 
 def test_another_module_that_is_missing_is_not_taken_for_boto3(monkeypatch: pytest.MonkeyPatch) -> None:

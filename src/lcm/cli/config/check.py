@@ -149,7 +149,7 @@ async def _check_mongo(url: str) -> Finding:
         from pymongo import AsyncMongoClient
         from pymongo.errors import PyMongoError
     except ModuleNotFoundError:
-        return Finding("store", False, "MongoDB's driver is missing", "install it: pip install 'lcm[mongo]'")
+        return Finding("store", False, "MongoDB's driver is missing", "install it: pip install 'lcm-fleet[mongo]'")
     try:
         client: AsyncMongoClient[dict[str, object]] = AsyncMongoClient(
             url, serverSelectionTimeoutMS=int(_TIMEOUT_SECONDS * 1000), appname="lcm-check"

@@ -38,7 +38,7 @@ async def check_cloud(settings: CloudSettings, *, plane_answers: bool = False) -
     try:
         cloud = connect_aws(settings)
     except MissingExtraError as error:
-        yield Finding("AWS", False, str(error), "pip install 'lcm[aws]'")
+        yield Finding("AWS", False, str(error), "pip install 'lcm-fleet[aws]'")
         return
     except InvalidSettingsError as error:
         yield Finding("AWS", False, str(error), "AWS_REGION_CONFIGS is the path of a YAML file, or JSON")

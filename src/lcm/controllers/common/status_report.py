@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -13,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from lcm.client.errors import ClientError
 from lcm.core import clock
+from lcm.core.version import installed_version
 from lcm.model.system import REPORT_INTERVAL_SECONDS, ControllerReport
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 
 log = structlog.get_logger(__name__)
-
-_VERSION = version("lcm")  # read once: it is read from a file
 
 # Called service → the names of its metrics for all calls and for throttled calls.
 _CALL_METRICS = {
@@ -86,7 +84,7 @@ class StatusReporter:
         fields: dict[str, Any] = {"calls": calls, "throttled": throttled, **self._details()}
         return ControllerReport(
             instance_id=controller.election.instance_id,
-            version=_VERSION,
+            version=installed_version(),
             started_at=self._started_at,
             queue_depth=len(queue),
             queue_delayed=queue.delayed,
