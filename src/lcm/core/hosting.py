@@ -26,6 +26,9 @@ CANCEL_AGAIN_SECONDS = 5.0
 class HostedService(ABC):
     """A service that runs for the lifetime of the process. `start` returns once it runs, `stop` once it has ended."""
 
+    shutdown_seconds = 0.0
+    """How long `stop` may wait for others, such as clients whose requests are running."""
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.failure: asyncio.Future[bool] | None = None  # set when the service cannot continue
@@ -130,7 +133,7 @@ class Host:
 
     def __init__(self, services: Sequence[HostedService], *, grace: float = GRACE_SECONDS) -> None:
         self._services = services
-        self._grace = grace
+        self._grace = grace + max((service.shutdown_seconds for service in services), default=0.0)
         self._stop_requested: asyncio.Event | None = None
         self._force_stop: asyncio.Event | None = None
 

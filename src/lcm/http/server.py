@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import socket
 from copy import copy
@@ -17,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from lcm.core import clock
 from lcm.core.hosting import HostedService, cancel_and_wait
+from lcm.http.listener import RELOAD_SECONDS, ListenerOptions
 from lcm.http.protocol import HttpProtocol
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-_GRACEFUL_SHUTDOWN_SECONDS = 3
+    from lcm.http.listener import ServerCertificate
+
 _BACKLOG = 2048  # connections that wait to be accepted, as many as uvicorn allows
 SAMPLES_PER_CHUNK: Final = 500
 _HEADER_LINES: Final = 2  # what a family is, and of which type
@@ -37,8 +40,12 @@ class PortInUseError(Exception):
 class HttpServer(HostedService):
     """Serves an app on one port."""
 
-    def __init__(self, app: FastAPI, host: str, port: int, *, port_setting: str) -> None:
+    def __init__(
+        self, app: FastAPI, host: str, port: int, *, port_setting: str, options: ListenerOptions | None = None
+    ) -> None:
         super().__init__("http")
+        self._options = options or ListenerOptions()
+        self.shutdown_seconds = self._options.shutdown_seconds
         self.app = app
         self._host = host
         self._port = port
@@ -46,13 +53,15 @@ class HttpServer(HostedService):
         self._socket: socket.socket | None = None
         self._server: _UvicornServer | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._reloading: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
         """The address of the server."""
         port = self._port if self._socket is None else self._socket.getsockname()[1]
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{port}"
+        scheme = "http" if self._options.certificate is None else "https"
+        return f"{scheme}://{host}:{port}"
 
     async def start(self) -> None:
         """Listen; returns when connections are accepted. A port in use is reported before anything else happens."""
@@ -67,8 +76,11 @@ class HttpServer(HostedService):
             lifespan="off",
             # X-Forwarded-For and X-Forwarded-Proto count only from proxies that are named: not even from this machine.
             forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", ""),
-            timeout_graceful_shutdown=_GRACEFUL_SHUTDOWN_SECONDS,
+            timeout_graceful_shutdown=math.ceil(self.shutdown_seconds),
         )
+        if self._options.certificate is not None:
+            config.load()
+            config.ssl = self._options.certificate.context
         self._server = _UvicornServer(config)
         self._serving = self._spawn(self._server.serve(sockets=[self._socket]), "serve")
         listening = asyncio.create_task(self._server.listening.wait())
@@ -79,14 +91,23 @@ class HttpServer(HostedService):
         if self._serving.done():
             await self._serving  # raises its error
             raise RuntimeError("the HTTP server ended before it could listen")
+        if self._options.certificate is not None:
+            self._reloading = self._spawn(self._reload(self._options.certificate), "reload certificate")
 
     async def stop(self) -> None:
-        """Let running requests finish, then close."""
+        """Accept no more connections, let running requests finish for `shutdown_seconds`, then close."""
+        if self._reloading is not None:
+            await cancel_and_wait([self._reloading])
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await asyncio.wait([self._serving])
         if self._socket is not None:
             self._socket.close()
+
+    async def _reload(self, certificate: ServerCertificate) -> None:
+        while True:
+            await asyncio.sleep(RELOAD_SECONDS)
+            certificate.reload_if_changed()
 
     def _bind(self) -> socket.socket:
         found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)

@@ -69,6 +69,7 @@ from lcm.wiring.connections import (
     StartedNotification,
     connect_coordination,
 )
+from lcm.wiring.listener import make_http_server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -292,7 +293,7 @@ def make_control_plane(
     REGISTRY.register(costs)
     app = make_app(parts, installed_version())
     app.include_router(process_routes([opened, feed, *mirrors, stream], about, before_scrape=costs.refresh))
-    server = HttpServer(app, settings.bind_host, settings.control_plane_port, port_setting="CONTROL_PLANE_PORT")
+    server = make_http_server(app, settings, settings.control_plane_port, "CONTROL_PLANE_PORT")
     services = [opened, feed, *mirrors, server, stream, make_maintenance(settings, store, parts)]
     return ControlPlaneAssembly(parts, services, server, about)
 

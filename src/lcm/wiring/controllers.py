@@ -15,7 +15,7 @@ from lcm.core import clock
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.core.hosting import Host, HostedService, keep_running
 from lcm.core.version import installed_version
-from lcm.http.server import HttpServer, make_process_app
+from lcm.http.server import make_process_app
 from lcm.model.access import Role
 from lcm.settings import (
     ControllerTokenSettings,
@@ -37,6 +37,7 @@ from lcm.wiring.connections import (
     StartedNotification,
     connect_coordination,
 )
+from lcm.wiring.listener import make_http_server
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -141,7 +142,7 @@ async def serve_controllers(
     }
     app = make_process_app(controllers, about)
     port = settings.worker_controller_port
-    server = HttpServer(app, settings.bind_host, port, port_setting="WORKER_CONTROLLER_PORT")
+    server = make_http_server(app, settings, port, "WORKER_CONTROLLER_PORT")
     notification = StartedNotification(lambda: started(server.url, about))
     return await Host([CoordinationConnection(coordination), server, *controllers, notification]).run()
 

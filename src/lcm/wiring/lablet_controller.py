@@ -15,7 +15,6 @@ from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependenci
 from lcm.controllers.lablet.metrics import LabletGauges
 from lcm.core.hosting import Host, HostedService
 from lcm.core.version import installed_version
-from lcm.http.server import HttpServer
 from lcm.settings import CmlSettings, LabletControllerSettings
 from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_cml, connect_coordination
 from lcm.wiring.controllers import (
@@ -26,6 +25,7 @@ from lcm.wiring.controllers import (
     ControlPlaneClientSettings,
     make_control_plane_client,
 )
+from lcm.wiring.listener import make_http_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,6 +112,6 @@ async def serve_lablet_controller(settings: LabletControllerProcessSettings, sta
     coordination = connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
     assembly = make_lablet_controller(ControllerRuntime(coordination, settings), settings, control, cml)
     port = settings.lablet_controller_port
-    server = HttpServer(assembly.app, settings.bind_host, port, port_setting="LABLET_CONTROLLER_PORT")
+    server = make_http_server(assembly.app, settings, port, "LABLET_CONTROLLER_PORT")
     notification = StartedNotification(lambda: started(server.url, assembly.about))
     return await Host([CoordinationConnection(coordination), server, *assembly.services, notification]).run()

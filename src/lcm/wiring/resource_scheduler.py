@@ -13,7 +13,6 @@ from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.controllers.scheduler.controller import SchedulerHostedService
 from lcm.core.hosting import Host, HostedService
 from lcm.core.version import installed_version
-from lcm.http.server import HttpServer
 from lcm.model.lablet.ports import parse_port_range
 from lcm.settings import LabletPlanningSettings, ResourceSchedulerSettings
 from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_coordination
@@ -25,6 +24,7 @@ from lcm.wiring.controllers import (
     ControlPlaneClientSettings,
     make_control_plane_client,
 )
+from lcm.wiring.listener import make_http_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,6 +103,6 @@ async def serve_resource_scheduler(settings: ResourceSchedulerProcessSettings, s
     coordination = connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
     assembly = make_resource_scheduler(ControllerRuntime(coordination, settings), settings, control)
     port = settings.resource_scheduler_port
-    server = HttpServer(assembly.app, settings.bind_host, port, port_setting="RESOURCE_SCHEDULER_PORT")
+    server = make_http_server(assembly.app, settings, port, "RESOURCE_SCHEDULER_PORT")
     notification = StartedNotification(lambda: started(server.url, assembly.about))
     return await Host([CoordinationConnection(coordination), server, *assembly.services, notification]).run()

@@ -24,7 +24,6 @@ from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core.hosting import Host, HostedService
 from lcm.core.version import installed_version
 from lcm.http.callers import mark_in_process
-from lcm.http.server import HttpServer
 from lcm.model.fleet.state import LeadershipTerm
 from lcm.wiring.confirm_aws import ConfirmBeforeChanges
 from lcm.wiring.connections import (
@@ -37,6 +36,7 @@ from lcm.wiring.connections import (
 from lcm.wiring.control_plane import ControlPlaneComponentSettings, make_control_plane, region_names
 from lcm.wiring.controllers import ControllerRuntime, ControllerRuntimeSettings
 from lcm.wiring.lablet_controller import LabletControllerComponentSettings, make_lablet_controller
+from lcm.wiring.listener import make_http_server
 from lcm.wiring.resource_scheduler import ResourceSchedulerComponentSettings, make_resource_scheduler
 from lcm.wiring.simulated.demo import LICENSE_TOKEN, Demo
 from lcm.wiring.simulated.world import SimulatedWorld
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.store.port import Store
     from lcm.core.coordination import Coordination
+    from lcm.http.server import HttpServer
     from lcm.settings import LoadedSettings
     from lcm.wiring.confirm_aws import AccountPreview
     from lcm.wiring.controllers import ControllerFactory
@@ -220,7 +221,7 @@ def _make_controllers(
         return Client(_LOCAL_URL, token.get_secret_value(), wire=wire)
 
     def http_server(app: FastAPI, port: int, setting: str) -> HttpServer:
-        return HttpServer(app, settings.bind_host, port, port_setting=setting)
+        return make_http_server(app, settings, port, setting)
 
     cloud = _simulated_cloud(world) if world is not None else connect_aws(settings)
     cml = _simulated_cml(world) if world is not None else connect_cml(settings)

@@ -18,7 +18,6 @@ from lcm.controllers.worker.metrics.prometheus import AlertMetrics
 from lcm.controllers.worker.observe.launch_resolver import ImageFilter
 from lcm.core.hosting import Host, HostedService
 from lcm.core.version import installed_version
-from lcm.http.server import HttpServer
 from lcm.settings import (
     CloudSettings,
     CmlSettings,
@@ -42,6 +41,7 @@ from lcm.wiring.controllers import (
     ControlPlaneClientSettings,
     make_control_plane_client,
 )
+from lcm.wiring.listener import make_http_server
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -193,7 +193,7 @@ async def serve_worker_controller(settings: WorkerControllerProcessSettings, sta
     coordination = connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
     assembly = make_worker_controller(ControllerRuntime(coordination, settings), settings, control, cloud, cml)
     port = settings.worker_controller_port
-    server = HttpServer(assembly.app, settings.bind_host, port, port_setting="WORKER_CONTROLLER_PORT")
+    server = make_http_server(assembly.app, settings, port, "WORKER_CONTROLLER_PORT")
     notification = StartedNotification(lambda: started(server.url, assembly.about))
     return await Host([CoordinationConnection(coordination), server, *assembly.services, notification]).run()
 

@@ -8,11 +8,15 @@ import pytest
 from pydantic import SecretStr
 
 from lcm import settings
+from lcm.http.listener import SHUTDOWN_SECONDS
 from lcm.model.fleet.settings import DriftPolicy, IdleAction
 from lcm.settings import Settings, load
 from tests.unit.settings.test_error_messages import FIELDS, GROUPS
 
 DEFAULTS = {
+    "tls_cert_file": None,
+    "tls_key_file": None,
+    "shutdown_seconds": SHUTDOWN_SECONDS,
     "coordination": "etcd",
     "etcd_endpoints": None,
     "etcd_host": "localhost",

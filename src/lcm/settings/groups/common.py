@@ -176,13 +176,29 @@ class WatchSettings(Settings):
 
 
 class HttpSettings(Settings):
-    """Listening addresses."""
+    """Listening."""
 
     bind_host: Host = Field(default="127.0.0.1", description="The address on which services listen.")
     control_plane_port: Port = Field(default=8080, description="The port of the control plane.")
     resource_scheduler_port: Port = Field(default=8081, description="The port of the resource scheduler.")
     lablet_controller_port: Port = Field(default=8082, description="The port of the lablet controller.")
     worker_controller_port: Port = Field(default=8083, description="The port of the worker controller.")
+    tls_cert_file: ReadableFile | None = Field(
+        default=None,
+        description="The certificate of the server with its chain, as PEM; if set, services listen with TLS. A renewed "
+        "file is used within seconds, without a restart.",
+    )
+    tls_key_file: ReadableFile | None = Field(default=None, description="The private key of that certificate, as PEM.")
+    shutdown_seconds: SecondsOrZero = Field(
+        default=5.0,  # as lcm.http.listener has it, whose import would make every command start later
+        description="Seconds that running requests may take to finish after SIGTERM, when no new ones are accepted.",
+    )
+
+    def conflicts(self) -> Iterator[SettingsConflict]:
+        """A certificate and its key are set together."""
+        yield from super().conflicts()
+        if (self.tls_cert_file is None) is not (self.tls_key_file is None):
+            yield SettingsConflict("tls_cert_file", "tls_key_file", rule="must be given together, or neither")
 
 
 class ControllerTokenSettings(Settings):
