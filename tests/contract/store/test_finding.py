@@ -80,6 +80,36 @@ async def test_contains_is_literal_and_ignores_case(store: Store) -> None:
         assert sorted(await ids(store, Where(contains={"name": text})), key=int) == found.split(), text
 
 
+async def test_contains_all_requires_each_of_the_texts(store: Store) -> None:
+    await fill(store, ["alpha\nEU-west-1\nowner=ann", "alpha\nus-east-1", "bravo\neu-west-1\nowner=Ann", None, 12])
+    expected: list[tuple[tuple[str, ...], str]] = [
+        (("ALPHA",), "0 1"),
+        (("alpha", "eu-west"), "0"),
+        (("owner=ann", "eu"), "0 2"),
+        (("a.", "a"), ""),
+        (("alpha", "bravo"), ""),
+        ((), "0 1 2 3 4"),
+    ]
+    for texts, found in expected:
+        where = Where(contains_all={"name": texts})
+        assert await ids(store, where) == found.split(), texts
+        assert sum(count for _, count, _ in await store.count_by(WORKERS, ["status"], where)) == len(found.split())
+
+
+async def test_a_page_can_be_reached_by_its_number(store: Store) -> None:
+    await fill(store, [f"n{number}" for number in range(7)])
+    for descending in (False, True):
+        sort = Sort("name", descending=descending)
+        everything = [item.id for item in (await store.find(WORKERS, sort=sort)).items]
+        third = await store.find(WORKERS, sort=sort, skip=4, limit=2)
+        assert [item.id for item in third.items] == everything[4:6]
+        assert third.next_cursor is not None
+        rest = await store.find(WORKERS, sort=sort, after=third.next_cursor, limit=2)
+        assert ([item.id for item in rest.items], rest.next_cursor) == (everything[6:], None)
+        beyond = await store.find(WORKERS, sort=sort, skip=7, limit=2)
+        assert (list(beyond.items), beyond.next_cursor) == ([], None)
+
+
 async def test_all_conditions_must_be_true(store: Store) -> None:
     await store.commit(
         [
@@ -124,6 +154,9 @@ async def test_only_declared_fields_can_be_queried(store: Store) -> None:
     for call in (
         store.find(WORKERS, Where(any_of={"other": [1]})),
         store.find(WORKERS, Where(contains={"other": "1"})),
+        store.find(WORKERS, Where(contains_all={"other": ["1"]})),
+        store.find(WORKERS, Where(contains_all={"name": ["\0"]})),
+        store.find(WORKERS, skip=-1),
         store.find(WORKERS, sort=Sort("other")),
         store.find(NOTES, sort=Sort("name")),
         store.count_by(WORKERS, ["other"]),
@@ -151,6 +184,7 @@ CONDITIONS = st.builds(
     at_least=st.dictionaries(FIELDS, BOUNDS, max_size=1),
     below=st.dictionaries(FIELDS, BOUNDS, max_size=1),
     contains=st.dictionaries(FIELDS, st.text("aAbßäÄ%_.*\\", max_size=2), max_size=1),
+    contains_all=st.dictionaries(FIELDS, st.lists(st.text("aAbßäÄ%_.*\\", max_size=2), max_size=2), max_size=1),
 )
 SORTS = st.builds(Sort, by=st.one_of(st.none(), FIELDS), descending=st.booleans())
 DOCUMENTS = st.lists(st.tuples(VALUES, VALUES), max_size=12)

@@ -105,7 +105,7 @@ def test_a_phone_is_enough_to_hold_a_worker(
 ) -> None:
     page, _ = visits.open(plane, "/", role="operator", size=PHONE)
     wait_until_live(page)
-    page.get_by_label("Name").fill("more-005")
+    page.get_by_label("Search").fill("more-005")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name="more-005").tap()
     wait_until_live(page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from playwright.sync_api import expect
 from tests.support.network.http_gate import LoopThread
 from tests.support.network.tcp_proxy import Mode, TcpProxy
 from tests.support.web.actions import assert_not_reloaded, row, wait_until_live
+from tests.support.web.pages import accessibility_violations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -215,9 +217,71 @@ def test_a_response_to_an_earlier_query_changes_nothing(
     late = DelayedResponse(page, "/")
     plane.command(workers["charlie"], "drain")
     late.wait()
-    page.get_by_label("Name").fill("delta")
+    page.get_by_label("Search").fill("delta")
     expect(page.locator("tbody tr")).to_have_count(1)
     late.let_go()
     wait_until_settled(page, plane, workers["delta"])
     expect(page.locator("tbody tr")).to_have_count(1)
     assert_not_reloaded(page)
+
+
+def test_buttons_are_off_without_a_connection_and_a_filter_is_applied_afterwards(
+    visits: Visits, plane: ScriptedControlPlane, cable: Cable, workers: dict[str, dict[str, Any]]
+) -> None:
+    page, watch = visits.open(plane, "/", url=cable.url)
+    wait_until_live(page)
+    create = page.get_by_role("button", name="Create a worker", exact=True).first
+    expect(create).to_be_enabled()
+    watch.allow(CONNECTION_ERRORS)
+    cable.pull()
+    expect(page.locator("#lost")).to_contain_text("Buttons are off")
+    expect(create).to_be_disabled()
+    expect(create).to_have_attribute("title", "There is no connection to the server. Try again when it is back.")
+    page.locator("#q").fill("delta")
+    expect(page.get_by_text("The filter is applied when it is back.")).to_be_visible()
+    assert accessibility_violations(page) == []
+    cable.plug()
+    expect(page.locator("#lost")).to_be_hidden()
+    expect(create).to_be_enabled()
+    expect(create).not_to_have_attribute("title", re.compile("."))
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_text("The filter is applied when it is back.")).to_have_count(0)
+    assert_not_reloaded(page)
+
+
+def test_a_page_is_not_live_before_it_has_caught_up(
+    visits: Visits, plane: ScriptedControlPlane, cable: Cable, workers: dict[str, dict[str, Any]]
+) -> None:
+    page, watch = visits.open(plane, "/", url=cable.url)
+    wait_until_live(page)
+    watch.allow(CONNECTION_ERRORS)
+    cable.pull()
+    expect(page.locator("#lost")).to_be_visible()
+    missed = plane.command(workers["bravo"], "hold", {"reason": "missed"})
+    late = DelayedResponse(page, "/")
+    cable.plug()
+    late.wait()
+    expect(page.locator("#connection")).to_contain_text("Catching up")
+    late.let_go()
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    expect(row(page, workers["bravo"])).to_have_attribute("data-version", str(missed["version"]))
+    plane.command(workers["bravo"], "release")
+
+
+def test_an_action_that_the_server_refuses_shows_its_problem_next_to_the_button(
+    visits: Visits, plane: ScriptedControlPlane
+) -> None:
+    page, watch = visits.open(plane, "/templates")
+    wait_until_live(page)
+    watch.allow("status of 503")
+    button = page.get_by_role("button", name="Disable micro")
+    toast = '<div class="toast bad"><span>the disk is full</span></div>'
+    body = f'<hx-partial hx-target="#toasts" hx-swap="beforeend">{toast}</hx-partial>'
+    page.route("**/templates/micro/confirm-disable", lambda route: route.fulfill(status=503, body=body))
+    button.click()
+    problem = page.locator("#t-micro").get_by_role("alert")
+    expect(problem).to_have_text("the disk is full")
+    page.unroute("**/templates/micro/confirm-disable")
+    button.click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    expect(page.locator("#t-micro").get_by_text("the disk is full")).to_have_count(0)

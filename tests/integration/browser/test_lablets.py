@@ -55,7 +55,7 @@ def test_filters_are_in_the_url(visits: Visits, plane: ScriptedControlPlane, wor
         make(plane, f"filter-{number}", owner=f"owner-{number}")
     page, _ = visits.open(plane, "/lablets")
     wait_until_live(page)
-    page.get_by_label("Name").press_sequentially("filter-")
+    page.get_by_label("Search").press_sequentially("filter-")
     expect(page.locator("tbody tr")).to_have_count(3)
     page.get_by_label("Owner").press_sequentially("owner-2")
     expect(page.locator("tbody tr")).to_have_count(1)

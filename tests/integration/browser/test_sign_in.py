@@ -9,6 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.servers.processes import wait_until
+from tests.support.web.actions import assert_not_reloaded, wait_until_live
+from tests.support.web.pages import accessibility_violations
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -52,7 +54,7 @@ def test_a_user_returns_to_the_requested_page(visits: Visits, plane: ScriptedCon
     expect(page).to_have_url(re.compile(r"/sign-in\?next="))
     sign_in(page, visits.token(plane, "viewer"))
     expect(page).to_have_url(f"{plane.url}/?view=problems&q=a%26b")
-    expect(page.get_by_label("Name")).to_have_value("a&b")
+    expect(page.get_by_label("Search")).to_have_value("a&b")
 
 
 @pytest.mark.parametrize(
@@ -79,19 +81,57 @@ def test_signing_out_ends_the_session(visits: Visits, plane: ScriptedControlPlan
     expect(page).to_have_url(f"{plane.url}/sign-in")
 
 
-def test_the_next_action_after_an_expired_session_leads_to_the_sign_in(
+def test_an_expired_session_keeps_the_form_and_signing_in_goes_on_there(
     visits: Visits, plane: ScriptedControlPlane
 ) -> None:
-    page, watch = visits.open(plane, "/?view=stopped")
-    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
-    page.get_by_label("Name").focus()
+    page, watch = visits.open(plane, "/?view=stopped", role="operator")
+    wait_until_live(page)
+    page.get_by_role("button", name="Create a worker", exact=True).first.click()
+    form = page.locator("#new-worker")
+    form.get_by_label("Name", exact=True).fill("typed-before")
     watch.allow(REFUSED)
     page.context.clear_cookies()
-    page.keyboard.press("a")  # wherever the focus is: the page may already have sent a request on its own
-    expect(page).to_have_url(re.compile(r"/sign-in\?next=%2F"))
-    sign_in(page, visits.token(plane, "viewer"))
-    expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
+    form.locator("#do").click()
+    ended = page.locator("#session")
+    expect(ended).to_contain_text("Your session has ended")
+    expect(ended.get_by_role("link", name="another tab")).to_have_attribute("href", re.compile("next=%2F%3Fview"))
+    assert accessibility_violations(page) == []
+    page.keyboard.press("Escape")
+    expect(ended).to_be_visible()
+    ended.get_by_label("Token").fill("wrong")
+    ended.get_by_role("button", name="Sign in").click()
+    expect(ended.get_by_role("alert")).to_be_visible()
+    ended.get_by_label("Token").fill(visits.token(plane, "operator"))
+    ended.get_by_role("button", name="Sign in").click()
+    expect(ended).to_be_hidden()
+    expect(form.get_by_label("Name", exact=True)).to_have_value("typed-before")
+    form.locator("#do").click()
+    expect(form).to_be_hidden()
+    assert [each["name"] for each in plane.ask("GET", "/api/workers?q=typed-before")["items"]] == ["typed-before"]
     assert "view=stopped" in page.url
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    assert_not_reloaded(page)
+
+
+def test_a_session_begun_on_another_tab_is_taken_over(visits: Visits, plane: ScriptedControlPlane) -> None:
+    page, watch = visits.open(plane, "/settings")
+    wait_until_live(page)
+    page.locator("#scaling-min_workers").fill("3")
+    watch.allow(REFUSED)
+    page.context.clear_cookies()
+    page.locator("#save-scaling").click()
+    expect(page.locator("#session")).to_be_visible()
+    with page.context.expect_page() as opened:
+        page.locator("#session").get_by_role("link", name="another tab").click()
+    sign_in(opened.value, visits.token(plane, "admin"))
+    expect(opened.value).to_have_url(f"{plane.url}/settings")
+    page.bring_to_front()
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(page.locator("#session")).to_be_hidden()
+    expect(page.locator("#scaling-min_workers")).to_have_value("3")
+    page.locator("#save-scaling").click()
+    expect(page.locator("#dialog")).to_contain_text("MIN_WORKERS")
+    assert_not_reloaded(page)
 
 
 def test_a_token_that_is_revoked_ends_the_sessions_behind_it(visits: Visits, plane: ScriptedControlPlane) -> None:

@@ -59,7 +59,7 @@ def test_filters_and_order_are_in_the_url_and_the_back_button_undoes_them(
 ) -> None:
     page, _ = visits.open(plane, "/")
     wait_until_live(page)
-    page.get_by_label("Name").press_sequentially("more-00")
+    page.get_by_label("Search").press_sequentially("more-00")
     expect(page.locator("tbody tr")).to_have_count(10)
     expect(page).to_have_url(re.compile(r"[?&]q=more-00"))
     page.get_by_label("Region").select_option("us-east-1")
@@ -85,7 +85,7 @@ def test_filters_and_order_are_in_the_url_and_the_back_button_undoes_them(
     expect(page.locator("tbody tr")).to_have_count(3)
     back(page)
     expect(page.locator("tbody tr")).to_have_count(10)
-    expect(page.get_by_label("Name")).to_have_value("more-00")
+    expect(page.get_by_label("Search")).to_have_value("more-00")
     expect(page.get_by_label("Region")).to_have_value("")
     # The page still receives events.
     wait_until_live(page)
@@ -98,7 +98,7 @@ def test_filters_and_order_are_in_the_url_and_the_back_button_undoes_them(
 
     page.goto(here)
     assert names(page) == ["more-007", "more-004", "more-001"]
-    expect(page.get_by_label("Name")).to_have_value("more-00")
+    expect(page.get_by_label("Search")).to_have_value("more-00")
     expect(page.get_by_label("Region")).to_have_value("us-east-1")
 
 

@@ -51,8 +51,15 @@ DefinitionsOption = Annotated[
     list[str] | None,
     typer.Option("--definition", "-d", metavar="NAME", help="Only these; repeat or separate by commas."),
 ]
-NameFilterOption = Annotated[
-    str | None, typer.Option("--name", "-q", metavar="TEXT", help="Only names that contain this text.")
+SearchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        "--name",
+        "-q",
+        metavar="TEXT",
+        help="Only those with these words in name, id, owner, definition, worker id, region or address.",
+    ),
 ]
 SortOption = Annotated[
     str, typer.Option(help="name, status, owner, definition, created_at or updated_at; -name reverses the order.")
@@ -77,7 +84,7 @@ async def list_lablets(
     owner: OwnersOption = None,
     worker: WorkerOption = None,
     definition: DefinitionsOption = None,
-    name: NameFilterOption = None,
+    search: SearchOption = None,
     sort: SortOption = "name",
     everything: Annotated[bool, typer.Option("--all", "-a", help="Include terminated ones.")] = False,
 ) -> None:
@@ -99,14 +106,14 @@ async def list_lablets(
             owner=_split_commas(owner),
             worker=on,
             definition=_split_commas(definition),
-            q=name,
+            q=search,
             sort=sort,
             page_size=500,
         )
         lablets = [lablet async for lablet in pages]
         names = await _worker_names(session, lablets) if session.printer.for_people else {}
         none = "No lablets. Create one: lcm lablets create DEFINITION"
-        if statuses or owner or worker or definition or name:
+        if statuses or owner or worker or definition or search:
             none = "No matching lablets."
         session.printer.items(lablets, lablet_columns(clock.now(), names), lambda lablet: lablet.name, none)
 

@@ -27,8 +27,15 @@ RegionsOption = Annotated[list[str] | None, typer.Option("--region", metavar="RE
 TemplatesOption = Annotated[
     list[str] | None, typer.Option("--template", metavar="NAME", help="Only these; repeat or separate by commas.")
 ]
-NameFilterOption = Annotated[
-    str | None, typer.Option("--name", "-q", metavar="TEXT", help="Only names that contain this text.")
+SearchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        "--name",
+        "-q",
+        metavar="TEXT",
+        help="Only those with these words in name, id, instance id, address, region, template or tags.",
+    ),
 ]
 SortOption = Annotated[
     str,
@@ -44,7 +51,7 @@ async def list_workers(
     status: StatusesOption = None,
     region: RegionsOption = None,
     template: TemplatesOption = None,
-    name: NameFilterOption = None,
+    search: SearchOption = None,
     sort: SortOption = "name",
     everything: Annotated[bool, typer.Option("--all", "-a", help="Include terminated ones.")] = False,
 ) -> None:
@@ -63,13 +70,13 @@ async def list_workers(
             exclude_statuses=hidden,
             aws_region=_split_commas(region),
             template=_split_commas(template),
-            q=name,
+            q=search,
             sort=sort,
             page_size=500,
         )
         workers = [worker async for worker in pages]
         none = "No workers. Create one: lcm workers create NAME --template small"
-        if statuses or region or template or name:
+        if statuses or region or template or search:
             none = "No matching workers."
         session.printer.items(workers, worker_columns(clock.now()), lambda worker: worker.name, none)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from lcm.control_plane.records.search_text import SEARCH_FIELD, lablet_search_text, worker_search_text
 from lcm.control_plane.store.port import Kind, Put, RevisionConflictError, Where
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
@@ -57,7 +58,9 @@ WORKERS = Kind(
         "stopped_by_policy",
         "urgency",
         "attention",
+        SEARCH_FIELD,
     ),
+    searched=(SEARCH_FIELD,),
     unique=("name", "instance_id", "requested_for"),
     grouped=(
         "aws_region",
@@ -94,7 +97,9 @@ LABLETS = Kind(
         "urgency",
         "attention",
         "shown_until",
+        SEARCH_FIELD,
     ),
+    searched=(SEARCH_FIELD,),
     unique=("name",),
     grouped=("status",),
     archived=(("status", tuple(sorted(FINAL_LABLET_STATUSES))),),
@@ -169,6 +174,7 @@ def worker_fields(worker: Worker) -> dict[str, FieldValue]:
         "stopped_by_policy": worker.stopped_by_policy,
         "urgency": int(urgency),
         "attention": f"{int(urgency)} {worker.name}",  # problems first, then by name
+        SEARCH_FIELD: worker_search_text(worker),
     }
 
 
@@ -200,6 +206,7 @@ def lablet_fields(lablet: Lablet) -> dict[str, FieldValue]:
         "urgency": urgency,
         "attention": f"{urgency} {lablet.name}",  # problems first, then by name
         "shown_until": shown_until(lablet),
+        SEARCH_FIELD: lablet_search_text(lablet),
     }
 
 
@@ -239,10 +246,11 @@ async def backfill_fields(store: Store, storage_price: float = DEFAULT_STORAGE_P
         return _worker_put(stored, storage_price)
 
     workers = await _backfill_kind(store, WORKERS, Where(any_of={"storage_price": [None]}), worker_put)
+    workers += await _backfill_kind(store, WORKERS, Where(any_of={SEARCH_FIELD: [None]}), worker_put)
     live = {"status": [status.value for status in WorkerStatus if status is not WorkerStatus.TERMINATED]}
     other_price = Where(any_of=live, none_of={"storage_price": [storage_price]})
     workers += await _backfill_kind(store, WORKERS, other_price, worker_put)
-    lablets = await _backfill_kind(store, LABLETS, Where(any_of={"urgency": [None]}), _lablet_put)
+    lablets = await _backfill_kind(store, LABLETS, Where(any_of={SEARCH_FIELD: [None]}), _lablet_put)
     if workers or lablets:
         log.info("backfilled new query fields", workers=workers, lablets=lablets)
     return workers + lablets

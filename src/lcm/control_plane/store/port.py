@@ -69,6 +69,7 @@ class Kind:
     name: str
     fields: tuple[str, ...] = ()
     unique: tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()  # declared fields that only `contains` and `contains_all` use; they have no index
     grouped: tuple[str, ...] = ()  # fields that `count_by` groups by or sums up; one index covers them
     archived: tuple[tuple[str, tuple[str, ...]], ...] = ()  # fields with the values of documents that pile up
 
@@ -155,6 +156,7 @@ class Where:
     at_least: Mapping[str, FieldValue] = field(default_factory=dict)
     below: Mapping[str, FieldValue] = field(default_factory=dict)
     contains: Mapping[str, str] = field(default_factory=dict)  # case-insensitive
+    contains_all: Mapping[str, Sequence[str]] = field(default_factory=dict)  # each of the texts, case-insensitive
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +215,10 @@ class Store(Protocol):
         *,
         sort: Sort | None = None,
         after: str | None = None,
+        skip: int = 0,
         limit: int = 100,
     ) -> DocumentPage:
-        """A page of documents."""
+        """A page of documents; `skip` leaves out as many before it. Each of those costs time, so `after` is cheaper."""
 
     async def count_by(
         self, kind: Kind, fields: Sequence[str], where: Where | None = None, *, sums: Sequence[str] = ()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Delete, NewJournalEntry, Sample, Sort, Where
 
 MAX_ROWS = 10_000
+MAX_SKIPPED = 1_000_000
 MAX_TOPICS = 100
 MAX_ID_LENGTH = 512
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -55,10 +56,12 @@ class KindRegistry:
             _check_body(entry.body)
             to_micros(entry.at)
 
-    def check_query(self, kind: Kind, where: Where, limit: int = 1, sort: Sort | None = None) -> None:
+    def check_query(self, kind: Kind, where: Where, limit: int = 1, sort: Sort | None = None, skip: int = 0) -> None:
         """Raise unless only declared fields are used."""
         self.check(kind)
         check_limit(limit)
+        if not 0 <= skip <= MAX_SKIPPED:
+            raise ValueError(f"skip must be 0 to {MAX_SKIPPED}, not {skip}")
         if sort is not None and sort.by is not None:
             check_fields(kind, (sort.by,))
         for lists in (where.any_of, where.none_of):
@@ -72,8 +75,9 @@ class KindRegistry:
                 check_value(bound, name)
                 if bound is None:
                     raise ValueError(f"{name}: a bound must not be None")
-        check_fields(kind, where.contains)
-        for name, text in where.contains.items():
+        check_fields(kind, (*where.contains, *where.contains_all))
+        texts = [*where.contains.items(), *((name, each) for name, all_ in where.contains_all.items() for each in all_)]
+        for name, text in texts:
             check_text(text, name)
 
 
@@ -156,7 +160,7 @@ def _check_kind(kind: Kind) -> None:
             raise ValueError(f"{name!r} is not a valid name of a kind or field")
     if len(set(kind.fields)) < len(kind.fields) or len(set(kind.unique)) < len(kind.unique):
         raise ValueError(f"kind {kind.name} declares a field twice")
-    check_fields(kind, kind.grouped)
+    check_fields(kind, (*kind.grouped, *kind.searched))
 
 
 def _check_put(put: Put) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 SIGN_IN_PATH = sessions.SIGN_IN_LINK_PATH
+SIGNED_OUT_EVENT = "lcm:signed-out"
+"""The event that informs scripts that the session has ended."""
 _SAFE_METHODS = ("GET", "HEAD")
 
 
@@ -97,8 +99,8 @@ def install(app: FastAPI) -> None:
     async def redirect_to_sign_in(request: Request, error: SignInRequiredError) -> Response:
         url = SIGN_IN_PATH if error.return_to == "/" else f"{SIGN_IN_PATH}?next={quote(error.return_to, safe='')}"
         if is_fragment(request):
-            # The script itself would follow a redirect and put the sign-in page into the middle of the page.
-            return Response(status_code=401, headers={"HX-Redirect": url})
+            # The page stays, with everything that was typed: a script asks the user to sign in again.
+            return Response(status_code=401, headers={"HX-Trigger": SIGNED_OUT_EVENT, "HX-Reswap": "none"})
         return RedirectResponse(url, 303)
 
 

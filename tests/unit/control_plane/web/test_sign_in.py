@@ -76,12 +76,13 @@ async def test_signing_out_ends_the_session(plane: TestPlane) -> None:
     assert (await visitor.ask("GET", "/")).status_code == 303
 
 
-async def test_a_script_without_a_session_redirects_to_the_current_page(plane: TestPlane) -> None:
+async def test_a_script_without_a_session_is_told_so_and_leaves_the_page_alone(plane: TestPlane) -> None:
     visitor = WebVisitor(plane)
     headers = {"HX-Request": "true", "HX-Current-URL": "http://lcm.test/workers/w-1?hours=6"}
     response = await visitor.ask("GET", "/fleet/rows?ids=w-1", headers=headers)
     assert response.status_code == 401
-    assert response.headers["hx-redirect"] == "/sign-in?next=%2Fworkers%2Fw-1%3Fhours%3D6"
+    assert "hx-redirect" not in response.headers
+    assert (response.headers["hx-trigger"], response.headers["hx-reswap"]) == ("lcm:signed-out", "none")
 
 
 @pytest.mark.parametrize(

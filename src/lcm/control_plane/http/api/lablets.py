@@ -30,6 +30,7 @@ from lcm.control_plane.http.query_params import (
     parse_sort,
 )
 from lcm.control_plane.lablets import preview
+from lcm.control_plane.records.search_text import search_condition
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import FieldValue, Where
 from lcm.model.base import SingleLineText
@@ -41,6 +42,7 @@ from lcm.model.worker.requests import CommandRequest
 
 router = APIRouter(prefix="/api/lablets", tags=["lablets"], responses=error_responses(401, 403, 422, 429))
 
+SEARCH_HELP = "Words that all occur in the name, id, owner, definition, worker id, instance id, region or addresses."
 SORT_FIELDS = ("name", "status", "owner", "definition", "created_at", "updated_at")
 SortBy = Annotated[
     str | None,
@@ -68,7 +70,7 @@ async def list_lablets(
     definition: Annotated[
         list[str] | None, Query(description=f"Definitions, as name or name@version. {REPEATABLE}")
     ] = None,
-    q: Annotated[SingleLineText | None, Query(max_length=100, description="Text that the name contains.")] = None,
+    q: Annotated[SingleLineText | None, Query(max_length=100, description=SEARCH_HELP)] = None,
     sort: SortBy = None,
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -85,7 +87,7 @@ async def list_lablets(
         none_of={"status": excluded}
         if (excluded := parse_lablet_statuses("exclude_statuses", exclude_statuses))
         else {},
-        contains={"name": q} if q else {},
+        contains_all=search_condition(q or ""),
     )
     return raw_page(await get_services(request).lablets.page(where, parse_sort(sort, SORT_FIELDS), cursor, limit))
 

@@ -30,6 +30,7 @@ from lcm.control_plane.http.query_params import (
     parse_sort,
     parse_worker_statuses,
 )
+from lcm.control_plane.records.search_text import search_condition
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Where
 from lcm.model.base import RequestedTime, SingleLineText
@@ -45,6 +46,7 @@ from lcm.model.worker.requests import (
 
 router = APIRouter(prefix="/api/workers", tags=["workers"], responses=error_responses(401, 403, 422, 429))
 
+SEARCH_HELP = "Words that all occur in the name, id, instance id, addresses, region, template or tags (key=value)."
 SORT_FIELDS = ("name", "status", "aws_region", "created_at", "updated_at", "cost_per_hour_usd")
 SortBy = Annotated[
     str | None,
@@ -61,7 +63,7 @@ async def list_workers(
     exclude_statuses: WorkerStatuses = None,
     aws_region: Regions = None,
     template: Annotated[list[str] | None, Query(description=f"Template names. {REPEATABLE}")] = None,
-    q: Annotated[SingleLineText | None, Query(max_length=100, description="Text that the name contains.")] = None,
+    q: Annotated[SingleLineText | None, Query(max_length=100, description=SEARCH_HELP)] = None,
     sort: SortBy = None,
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -77,7 +79,7 @@ async def list_workers(
         none_of={"status": excluded}
         if (excluded := parse_worker_statuses("exclude_statuses", exclude_statuses))
         else {},
-        contains={"name": q} if q else {},
+        contains_all=search_condition(q or ""),
     )
     return raw_page(await get_services(request).workers.page(where, parse_sort(sort, SORT_FIELDS), cursor, limit))
 

@@ -130,6 +130,7 @@ def _matches(fields: Mapping[str, FieldValue], where: Where) -> bool:
         and all(_is_at_least(fields.get(name), bound) for name, bound in where.at_least.items())
         and all(_is_below(fields.get(name), bound) for name, bound in where.below.items())
         and all(_contains(fields.get(name), text) for name, text in where.contains.items())
+        and all(_contains(fields.get(name), text) for name, texts in where.contains_all.items() for text in texts)
     )
 
 

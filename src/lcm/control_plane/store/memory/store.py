@@ -84,10 +84,11 @@ class MemoryStore:
         *,
         sort: Sort | None = None,
         after: str | None = None,
+        skip: int = 0,
         limit: int = 100,
     ) -> DocumentPage:
         where, sort = where or Where(), sort or Sort()
-        self._catalogue.check_query(kind, where, limit, sort)
+        self._catalogue.check_query(kind, where, limit, sort, skip)
         position = parse_page_cursor(kind, sort, after) if after is not None else None
         await self._yield_once()
         rows = [
@@ -98,7 +99,7 @@ class MemoryStore:
             last = (order_key(position.value), position.id)
             rows = [row for row in rows if (row[0] < last if sort.descending else row[0] > last)]
         nearest = heapq.nlargest if sort.descending else heapq.nsmallest
-        page = nearest(limit + 1, rows, key=lambda row: row[0])
+        page = nearest(skip + limit + 1, rows, key=lambda row: row[0])[skip:]
         items = [StoredDocument(place[1], document.revision, document.body) for place, document in page[:limit]]
         if len(page) <= limit:
             return DocumentPage(items, None)

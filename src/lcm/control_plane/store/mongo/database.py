@@ -65,7 +65,9 @@ async def migrate(database: Database) -> None:
 
 async def prepare_kind(database: Database, kind: Kind) -> None:
     """Create the indexes that the kind declares. Other indexes stay: an older control plane may still need them."""
-    indexes = [_index(f"f_{field}", "_id", name=field_index(field)) for field in kind.fields]
+    indexes = [
+        _index(f"f_{field}", "_id", name=field_index(field)) for field in kind.fields if field not in kind.searched
+    ]
     indexes += [IndexModel(f"unique.{field}", name=f"unique__{field}", sparse=True) for field in kind.unique]
     if kind.grouped:
         indexes.append(_index(*(f"f_{field}" for field in kind.grouped), name=grouped_index(kind)))

@@ -37,6 +37,11 @@ def conditions(where: Where) -> list[Filter]:
         *({f"f_{name}": {"$gte": bound}} for name, bound in where.at_least.items()),
         *({f"f_{name}": {"$lt": bound}} for name, bound in where.below.items()),
         *({f"t_{name}": {"$regex": re.escape(fold(text))}} for name, text in where.contains.items()),
+        *(
+            {f"t_{name}": {"$regex": re.escape(fold(text))}}
+            for name, texts in where.contains_all.items()
+            for text in texts
+        ),
     ]
 
 
@@ -85,4 +90,8 @@ def count_pipeline(fields: Sequence[str], where: Where, sums: Sequence[str]) -> 
 def count_hint(kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> str | None:
     """The index that covers a count. Without a condition, MongoDB would not choose it."""
     needed = {*fields, *sums, *where.any_of, *where.none_of, *where.at_least, *where.below}
-    return grouped_index(kind) if needed and needed <= set(kind.grouped) and not where.contains else None
+    return (
+        grouped_index(kind)
+        if needed and needed <= set(kind.grouped) and not where.contains and not where.contains_all
+        else None
+    )

@@ -140,10 +140,11 @@ class MongoStore:
         *,
         sort: Sort | None = None,
         after: str | None = None,
+        skip: int = 0,
         limit: int = 100,
     ) -> DocumentPage:
         where, sort = where or Where(), sort or Sort()
-        self._catalogue.check_query(kind, where, limit, sort)
+        self._catalogue.check_query(kind, where, limit, sort, skip)
         filters = queries.conditions(where)
         if after is not None:
             filters.append(queries.after_position(sort, parse_page_cursor(kind, sort, after)))
@@ -155,6 +156,7 @@ class MongoStore:
             limit + 1,
             projection={**_DOCUMENT_PROJECTION, field: 1},
             hint=queries.page_hint(kind, where),
+            skip=skip,
         )
         items = [_to_stored(row) for row in rows[:limit]]
         if len(rows) <= limit:
@@ -274,10 +276,11 @@ class MongoStore:
         *,
         projection: dict[str, int] | None = None,
         hint: str | None = None,
+        skip: int = 0,
     ) -> list[dict[str, Any]]:
         async with self._reading() as (database, session):
             found = database[name].find(queries.all_of(filters), projection, session=session, hint=hint)
-            return await found.sort(order).limit(limit).batch_size(min(limit, _DECODE_BATCH)).to_list()
+            return await found.sort(order).skip(skip).limit(limit).batch_size(min(limit, _DECODE_BATCH)).to_list()
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[tuple[Database, AsyncClientSession]]:

@@ -173,7 +173,9 @@ def _prepare_kind(connection: sqlite3.Connection, kind: Kind) -> None:
     for column, default in columns.items():
         if column not in present:
             connection.execute(f"ALTER TABLE {name} ADD COLUMN {column} {default}")
-    declared: dict[str, tuple[str, ...]] = {f"{name}__{field}": (f"f_{field}", "id") for field in kind.fields}
+    declared: dict[str, tuple[str, ...]] = {
+        f"{name}__{field}": (f"f_{field}", "id") for field in kind.fields if field not in kind.searched
+    }
     if kind.grouped:
         declared[f"{name}__by__{'__'.join(kind.grouped)}"] = tuple(f"f_{field}" for field in kind.grouped)
     existing = {row[1] for row in connection.execute(f"PRAGMA index_list({name})") if row[3] == "c"}

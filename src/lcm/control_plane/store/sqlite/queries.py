@@ -56,7 +56,9 @@ class SqlQuery:
     parameters: list[Column] = field(default_factory=list)
 
 
-def page_query(kind: Kind, where: Where, sort: Sort, position: PagePosition | None, limit: int) -> SqlQuery:
+def page_query(
+    kind: Kind, where: Where, sort: Sort, position: PagePosition | None, limit: int, skip: int = 0
+) -> SqlQuery:
     """Rows (id, revision, body, sort value). The inner query selects the page first, so that no body is sorted."""
     direction, beyond = ("DESC", "<") if sort.descending else ("ASC", ">")
     index = kind.index_for(where)
@@ -75,11 +77,11 @@ def page_query(kind: Kind, where: Where, sort: Sort, position: PagePosition | No
     value = f"d.f_{sort.by}" if sort.by else "NULL"
     sql = (
         f"SELECT d.id, d.revision, b.body, {value}"  # noqa: S608 - names come from declared kinds, checked when opened
-        f" FROM (SELECT n FROM {document_table(kind)} WHERE {condition.sql} ORDER BY {inner} LIMIT ?) AS page"
+        f" FROM (SELECT n FROM {document_table(kind)} WHERE {condition.sql} ORDER BY {inner} LIMIT ? OFFSET ?) AS page"
         f" CROSS JOIN {document_table(kind)} AS d ON d.n = page.n"
         f" JOIN {body_table(kind)} AS b ON b.n = page.n ORDER BY {outer}"
     )
-    return SqlQuery(sql, [*condition.parameters, limit])
+    return SqlQuery(sql, [*condition.parameters, limit, skip])
 
 
 def count_query(kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> SqlQuery:
@@ -155,6 +157,9 @@ def _each_condition(where: Where, index: str | None) -> Iterator[tuple[str, list
             yield f"f_{name} > ?", [NONE_COLUMN]
     for name, text in where.contains.items():
         yield f"instr(t_{name}, ?) > 0", [fold(text)]
+    for name, texts in where.contains_all.items():
+        for text in texts:
+            yield f"instr(t_{name}, ?) > 0", [fold(text)]
 
 
 def _outside(column: str, values: list[Column]) -> tuple[str, list[Column]]:

@@ -119,12 +119,13 @@ class SqliteStore:
         *,
         sort: Sort | None = None,
         after: str | None = None,
+        skip: int = 0,
         limit: int = 100,
     ) -> DocumentPage:
         where, sort = where or Where(), sort or Sort()
-        self._catalogue.check_query(kind, where, limit, sort)
+        self._catalogue.check_query(kind, where, limit, sort, skip)
         position = parse_page_cursor(kind, sort, after) if after is not None else None
-        rows = await self._query(page_query(kind, where, sort, position, limit + 1))
+        rows = await self._query(page_query(kind, where, sort, position, limit + 1, skip))
         items = [StoredDocument(document_id, revision, body) for document_id, revision, body, _ in rows[:limit]]
         if len(rows) <= limit:
             return DocumentPage(items, None)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from lcm.control_plane.records.kinds import DEFINITIONS, LABLETS, WORKERS
+from lcm.control_plane.records.search_text import search_condition
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.web.auth import CurrentUser, is_fragment
@@ -74,8 +75,13 @@ class LabletListQuery(ListQuery):
             any_of["definition" if "@" in self.definition else "definition_name"] = [self.definition]
         if self.worker:
             any_of["worker_id"] = [self.worker]
-        contains = {name: text for name, text in (("name", self.q), ("owner", self.owner)) if text}
-        return Where(any_of=any_of, at_least=at_least, below=below, contains=contains)
+        return Where(
+            any_of=any_of,
+            at_least=at_least,
+            below=below,
+            contains={"owner": self.owner} if self.owner else {},
+            contains_all=search_condition(self.q),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 // Keeps the page up to date. Events only say that something changed; the current state is read from the server, and a
 // response that is older than what the page shows never replaces it.
 import "./page.js";
+import "./session.js";
+import { setConnected } from "./forms.js";
 import { Stream } from "./stream.js";
 import { refreshTimes } from "./relative-time.js";
 
@@ -33,18 +35,17 @@ document.body.addEventListener("htmx:before:swap", (event) => {
   if (new URL(ctx.request.action, location).href !== new URL(url, location).href) event.preventDefault();
 });
 
-// Runs immediately, then at most once per gap. Requests in between lead to one more run.
+// Runs immediately, then at most once per gap. Requests in between lead to one more run. Returns a promise of the end of
+// the first run that begins after the call.
 function throttled(gap, work) {
   let last = -Infinity;
   let timer = null;
   let running = false;
-  let again = false;
-  return function request() {
-    if (running || timer !== null) {
-      again = running || again;
-      return;
-    }
+  let waiting = []; // called at the end of the next run
+  function start() {
     timer = setTimeout(async () => {
+      const finished = waiting;
+      waiting = [];
       timer = null;
       running = true;
       last = performance.now();
@@ -54,12 +55,15 @@ function throttled(gap, work) {
         // The connection is lost: the stream notices it, and everything is read again when it is back.
       } finally {
         running = false;
-        if (again) {
-          again = false;
-          request();
-        }
+        for (const each of finished) each();
+        if (waiting.length) start();
       }
     }, Math.max(0, last + gap - performance.now()));
+  }
+  return function request() {
+    const end = new Promise((resolve) => waiting.push(resolve));
+    if (!running && timer === null) start();
+    return end;
   };
 }
 
@@ -106,11 +110,17 @@ const refreshMetrics = throttled(METRICS_GAP, async () => {
   if (ids.length) await get(`/fleet/figures?ids=${ids.join(",")}`, noTarget);
 });
 
-function refreshAll() {
-  refreshSummary();
-  refreshParts();
+// Errors of htmx are events; the requests themselves never fail.
+let failures = 0;
+for (const kind of ["htmx:error", "htmx:response:error"]) document.body.addEventListener(kind, () => (failures += 1));
+
+// Reads everything again; whether all of it could be read.
+async function catchUp() {
+  const before = failures;
   refreshMetrics();
   document.dispatchEvent(new CustomEvent("lcm:reconnected"));
+  await Promise.all([refreshSummary(), refreshParts()]);
+  return failures === before;
 }
 
 function onEvent(kind, data) {
@@ -119,10 +129,13 @@ function onEvent(kind, data) {
   refreshSummary();
 }
 
+const STATES = { live: "Live", "catching-up": "Catching up", lost: "Connection lost", waiting: "Paused", "signed-out": "Signed out" };
+
 function showState(state) {
   const indicator = document.getElementById("connection");
   indicator.dataset.state = state;
-  indicator.querySelector(".state").textContent = { live: "Live", lost: "Connection lost", waiting: "Paused" }[state];
+  indicator.querySelector(".state").textContent = STATES[state];
+  setConnected(state !== "lost");
   const banner = document.getElementById("lost");
   if (state === "lost" && banner.hidden) {
     const since = document.getElementById("lost-since");
@@ -137,7 +150,7 @@ function showState(state) {
 const query = new URLSearchParams({ topic: topics });
 if (workerId) query.set("worker_id", workerId);
 if (labletId) query.set("lablet_id", labletId);
-stream = new Stream(`/api/events/stream?${query}`, { onEvent, onState: showState, onReconnect: refreshAll });
+stream = new Stream(`/api/events/stream?${query}`, { onEvent, onState: showState, catchUp });
 stream.connect();
 refreshMetrics();
 setInterval(refreshTimes, 5000);
@@ -145,7 +158,7 @@ setInterval(() => stream.state === "live" && refreshMetrics(), METRICS_GAP * 2);
 // Decisions for a worker and the state of the fleet are not announced by the events of one record.
 if (aboutOne) setInterval(() => stream.state === "live" && (refreshParts(), refreshSummary()), METRICS_GAP);
 // After a change by this page, everything that it may affect is read again without waiting for the stream.
-document.body.addEventListener("lcm:done", refreshAll);
+document.body.addEventListener("lcm:done", catchUp);
 document.body.addEventListener("htmx:after:swap", (event) => {
   refreshTimes();
   if (event.detail.ctx?.sourceElement?.id === "filters") refreshSummary();

@@ -1,5 +1,5 @@
 // What pages do without the server: the dialog, toasts, the theme, and selected rows.
-import { checkTyped, focusDialog } from "./forms.js";
+import { checkTyped, focusDialog, showProblem } from "./forms.js";
 
 const dialog = document.getElementById("dialog");
 const toasts = document.getElementById("toasts");
@@ -23,30 +23,20 @@ document.body.addEventListener("htmx:after:swap", (event) => {
     invalid?.focus();
     checkTyped();
   }
-  for (const toast of toasts.querySelectorAll(".toast:not([data-seen])")) announce(toast);
+  for (const toast of toasts.querySelectorAll(".toast:not([data-seen])")) announce(toast, event.detail.ctx);
   updateSelection();
 });
 
-function announce(toast) {
+function announce(toast, ctx) {
   toast.dataset.seen = "";
-  if (dialog.open && toast.classList.contains("bad")) {
-    // Behind a dialog it could not be seen or heard.
-    showInDialog(toast.querySelector("span").textContent);
+  const source = ctx?.sourceElement;
+  if (toast.classList.contains("bad") && ctx?.response?.status >= 400 && source?.matches("button, a, form")) {
+    // The problem of an action belongs next to its button; behind a dialog a toast could not be seen or heard.
+    showProblem(source, toast.querySelector("span").textContent);
     toast.remove();
     return;
   }
   if (!toast.classList.contains("bad")) setTimeout(() => toast.remove(), TOAST_SECONDS * 1000);
-}
-
-function showInDialog(text) {
-  let message = dialog.querySelector(".dialog-problem");
-  if (!message) {
-    message = document.createElement("p");
-    message.className = "dialog-problem problem-note";
-    message.setAttribute("role", "alert");
-    dialog.querySelector(".choices")?.before(message);
-  }
-  message.textContent = text;
 }
 
 document.body.addEventListener("lcm:done", () => {
@@ -71,11 +61,6 @@ function addRow(rows) {
   rows.append(row);
   row.querySelector("input").focus();
 }
-// The server did not respond: the dialog says so and keeps what was typed.
-document.body.addEventListener("htmx:error", (event) => {
-  if (dialog.open && dialog.contains(event.detail.ctx?.sourceElement)) showInDialog("The server could not be reached. The change may not have been made: check the current state, then try again.");
-});
-
 document.getElementById("theme")?.addEventListener("click", () => {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

@@ -3,16 +3,16 @@ const SILENCE = 40000; // the server sends a heartbeat every 15 s
 const FIRST_PAUSE = 500;
 const MAX_PAUSE = 10000;
 const HIDDEN = 60000;
+const CATCH_UP_PAUSE = 2000;
 
 export class Stream {
-  constructor(url, { onEvent, onState, onReconnect }) {
+  constructor(url, { onEvent, onState, catchUp }) {
     this.url = url;
     this.onEvent = onEvent;
     this.onState = onState;
-    this.onReconnect = onReconnect;
+    this.catchUp = catchUp;
     this.source = null;
     this.state = "waiting";
-    this.wasLost = false;
     this.pause = FIRST_PAUSE;
     this.retry = null;
     this.watchdog = null;
@@ -20,6 +20,7 @@ export class Stream {
     document.addEventListener("visibilitychange", () => this.#visibilityChanged(!document.hidden));
     addEventListener("pageshow", (event) => event.persisted && this.#reconnect());
     addEventListener("pagehide", () => this.#close());
+    document.addEventListener("lcm:signed-in", () => this.#reconnect());
   }
 
   connect() {
@@ -36,7 +37,7 @@ export class Stream {
     }
     source.addEventListener("heartbeat", () => this.#restartWatchdog());
     // Events were missed, or the server shuts down: the page may be outdated.
-    for (const kind of ["reset", "overflow", "unavailable"]) source.addEventListener(kind, () => this.onReconnect());
+    for (const kind of ["reset", "overflow", "unavailable"]) source.addEventListener(kind, () => this.#catchUp(source));
     source.addEventListener("shutdown", () => this.#failed());
     source.addEventListener("signed_out", () => location.reload()); // leads to the sign-in page
     this.#restartWatchdog();
@@ -45,15 +46,21 @@ export class Stream {
   #opened(source) {
     if (source !== this.source) return;
     this.pause = FIRST_PAUSE;
-    const reconnected = this.wasLost;
-    this.wasLost = false;
-    this.#setState("live");
-    if (reconnected) this.onReconnect();
+    this.#catchUp(source);
+  }
+
+  // The page may have missed changes, also between its rendering and its first connection. It is live when everything
+  // was read again; a read that fails is repeated.
+  async #catchUp(source) {
+    this.#setState("catching-up");
+    while (source === this.source && !(await this.catchUp())) {
+      await new Promise((resume) => setTimeout(resume, CATCH_UP_PAUSE));
+    }
+    if (source === this.source) this.#setState("live");
   }
 
   #failed() {
     this.#close();
-    this.wasLost = true;
     this.#setState("lost");
     this.retry = setTimeout(() => this.#reconnect(), this.pause * (0.75 + Math.random() / 2));
     this.pause = Math.min(MAX_PAUSE, this.pause * 2);
@@ -64,7 +71,8 @@ export class Stream {
     try {
       const response = await fetch("/api/whoami", { cache: "no-store", signal: AbortSignal.timeout(8000) });
       if (response.status === 401) {
-        location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
+        this.#setState("signed-out");
+        document.dispatchEvent(new CustomEvent("lcm:signed-out"));
         return;
       }
       if (!response.ok) throw new Error(String(response.status));
@@ -78,7 +86,6 @@ export class Stream {
   #visibilityChanged(visible) {
     clearTimeout(this.hidden);
     if (visible && this.source === null && this.state !== "lost") {
-      this.wasLost = true;
       this.#reconnect();
     } else if (!visible) {
       // Browsers allow few connections to one host: hidden pages give theirs up.

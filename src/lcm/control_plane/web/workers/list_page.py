@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse
 from starlette.datastructures import QueryParams
 
 from lcm.control_plane.records.kinds import TEMPLATES, WORKER_HISTORY, WORKERS
+from lcm.control_plane.records.search_text import search_condition
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.web.auth import CurrentUser, is_fragment
@@ -85,7 +86,7 @@ class WorkerListQuery(ListQuery):
             any_of["aws_region"] = list(self.region)
         if self.template:
             any_of["template_name"] = list(self.template)
-        return Where(any_of=any_of, none_of=none_of, below=below, contains={"name": self.q} if self.q else {})
+        return Where(any_of=any_of, none_of=none_of, below=below, contains_all=search_condition(self.q))
 
 
 @router.get("/")

@@ -411,6 +411,7 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(world: La
     stored = await store.get(LABLETS, lablet["id"])
     assert stored is not None
     fields = {**lablet_fields(Lablet.model_validate_json(stored.body)), "urgency": None, "attention": None}
+    fields["search_text"] = None
     await store.commit(
         [Put(LABLETS, stored.id, stored.body, stored.revision, {**fields, "shown_until": None}, {"name": "old"})]
     )

@@ -166,6 +166,7 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(plane: Te
         "urgency": None,
         "attention": None,
         "storage_price": None,
+        "search_text": None,
     }
     await store.commit([Put(WORKERS, stored.id, stored.body, stored.revision, fields, {"name": "old"})])
     visitor = await signed_in(plane, Role.VIEWER)
