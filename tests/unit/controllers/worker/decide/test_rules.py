@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from unittest.mock import ANY
@@ -60,7 +61,7 @@ from tests.unit.controllers.worker.decide.cases import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lcm.controllers.worker.decision import Decision
     from lcm.model.worker.record import Worker
@@ -124,13 +125,19 @@ class Variant:
     worker: dict[str, Any] = field(default_factory=dict)
     observed: dict[str, Any] = field(default_factory=dict)
 
-    def cells(self) -> Iterator[Cell]:
-        return (plain.like(self.worker, **self.observed) for plain in all_cells())
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Made once for all tests: nothing in a cell can be changed."""
+        return [plain.like(self.worker, **self.observed) for plain in all_cells()]
+
+    @cached_property
+    def decisions(self) -> list[Decision]:
+        return [each.decided(self.policy) for each in self.cells]
 
     def broken(self, holds: Callable[[Cell, Decision], bool]) -> list[str]:
         """The cells in which something does not hold."""
-        decisions = ((each, each.decided(self.policy)) for each in self.cells())
-        return [f"{each}: {notation(decision)}" for each, decision in decisions if not holds(each, decision)]
+        decided = zip(self.cells, self.decisions, strict=True)
+        return [f"{each}: {notation(decision)}" for each, decision in decided if not holds(each, decision)]
 
 
 VARIANTS = {
