@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,6 @@ from tests.support.servers.processes import PATIENCE, ROOT, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 CONFTEST = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.conftest import *  # noqa: F403\n"
 
@@ -97,6 +97,30 @@ def test_long():
     running.kill()
     running.communicate()
     wait_until(lambda: watchdog.marked(marker.read_text()) == [], "everything of the run has ended")
+
+
+def test_nothing_is_left_of_a_run_whose_make_was_killed(tmp_path: Path) -> None:
+    """CI ends what it started, which is make, and pytest must not go on alone."""
+    note = tmp_path / "note"
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_it.py").write_text(
+        f"""
+import os, time
+def test_long():
+    with open({str(note)!r}, "w") as file:
+        file.write(f"{{os.getppid()}} {{os.environ['{watchdog.VARIABLE}']}}\\n")
+    time.sleep(1000)
+"""
+    )
+    (tmp_path / "Makefile").write_text(f"test:\n\t{sys.executable} -m pytest -p no:cacheprovider -n 1\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    make = subprocess.Popen(["make", "test"], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    wait_until(lambda: note.exists() and note.read_text().endswith("\n"), "the test runs")
+    pytest_process, marker = note.read_text().split()
+    make.kill()
+    make.wait()
+    wait_until(lambda: not Path(f"/proc/{pytest_process}").exists(), "pytest has ended")
+    wait_until(lambda: watchdog.marked(marker) == [], "everything of the run has ended")
 
 
 def test_a_socket_that_outlives_its_test_fails_that_test(run: Callable[..., subprocess.Popen[str]]) -> None:

@@ -1,7 +1,7 @@
-"""Ends what a test run started, when the run itself is gone: `python watchdog.py PID MARKER`.
+"""Ends what a test run started, when the run itself is gone: `python watchdog.py MARKER PID [PID of make]`.
 
-A killed pytest cannot stop its etcd, mongod, Chromium and `lcm` processes. This process waits until the run ends, in
-whichever way, and kills every process that carries the run's marker in its environment.
+A killed pytest cannot stop its etcd, mongod, Chromium and `lcm` processes, nor a killed make its pytest. This process
+waits until the run ends, in whichever way, and kills every process that carries the run's marker in its environment.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import select
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 VARIABLE = "PYTEST_RUN_MARKER"
@@ -22,7 +23,8 @@ def start() -> None:
     if VARIABLE in os.environ:
         return
     os.environ[VARIABLE] = marker = f"{os.getpid()}-{time.time_ns()}"
-    command = [sys.executable, "-S", __file__, str(os.getpid()), marker]
+    makes = [str(os.getppid())] if "MAKELEVEL" in os.environ else []
+    command = [sys.executable, "-S", __file__, marker, str(os.getpid()), *makes]
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     silence = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     # In a session of its own: a Ctrl-C or a signal to the run's group must not end it.
@@ -43,23 +45,24 @@ def marked(marker: str) -> list[int]:
     return found
 
 
-def main(pid: int, marker: str) -> None:
-    """Wait for the run's end, then leave nothing of it."""
+def main(marker: str, pid: int, make: int | None = None) -> None:
+    """Wait for the end of the run, or of the make that started it; then leave nothing of it."""
     try:
-        descriptor = os.pidfd_open(pid)
+        run = os.pidfd_open(pid)
     except ProcessLookupError:
         pass  # it ended before we looked
     else:
-        select.select([descriptor], [], [])
+        with suppress(ProcessLookupError):  # make ended before we looked
+            select.select([run, *([os.pidfd_open(make)] if make else [])], [], [])
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(run, signal.SIGKILL)
     deadline = time.monotonic() + _PATIENCE
     while (left := marked(marker)) and time.monotonic() < deadline:
         for process in left:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         time.sleep(0.1)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(sys.argv[1], *map(int, sys.argv[2:]))
