@@ -161,7 +161,7 @@ class TooManyAttemptsError(ApiError):
 
 
 class ServiceUnavailableError(ApiError):
-    """The control plane cannot reach its store or another dependency; retry."""
+    """Not now: a dependency is missing, too many streams are open, or the request arrived too slowly; retry."""
 
     outcome = "unavailable"
 
@@ -193,7 +193,9 @@ ERRORS_BY_CODE: dict[ProblemCode, type[ApiError]] = {
     ProblemCode.IDEMPOTENCY_MISMATCH: IdempotencyKeyReusedError,
     ProblemCode.CSRF: PermissionDeniedError,
     ProblemCode.TOO_MANY_ATTEMPTS: TooManyAttemptsError,
+    ProblemCode.TOO_MANY_STREAMS: ServiceUnavailableError,
     ProblemCode.TOO_LARGE: InvalidRequestError,
+    ProblemCode.REQUEST_TIMEOUT: ServiceUnavailableError,
     ProblemCode.UNAVAILABLE: ServiceUnavailableError,
     ProblemCode.INTERNAL: ServerError,
 }
