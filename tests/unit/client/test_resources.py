@@ -228,7 +228,9 @@ class Tour:
         assert found == ["fleet_held"]
         assert "imported" in [done.what for done in (await fleet.overnight()).automation]
         assert [each.report.queue_depth for each in (await fleet.system()).controllers if each.report] == [3]
-        changed = await fleet.change_settings(FleetSettingsPatch(scaling={"min_workers": 1}))
+        asked = FleetSettingsPatch(scaling={"min_workers": 1})
+        assert [each.name for each in (await fleet.preview_settings(asked)).changes] == ["min_workers"]
+        changed = await fleet.change_settings(asked)
         assert changed == await fleet.settings()
         assert await fleet.reset_leadership("worker-controller") == "worker-controller"
         small = await admin.templates.get("small")
