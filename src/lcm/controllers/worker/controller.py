@@ -304,7 +304,7 @@ class WorkerReconciler(Controller["Worker"]):
         """Queue a worker without shortening its backoff: its desired state has not changed."""
         worker = self.cache.records.get(worker_id)
         if worker is not None:
-            self._enqueue(worker_id, worker.generation, priority)
+            self._schedule.enqueue(worker_id, worker.generation, priority)
 
     def _cml_changed(self, worker_id: str) -> None:
         """Queue a worker whose CML changed, at low priority: a new leader sees all of them change at once."""

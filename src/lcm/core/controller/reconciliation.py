@@ -20,10 +20,12 @@ from lcm.core import clock
 from lcm.core.authorization import NotAuthorizedError, SendAuthorization
 from lcm.core.controller.config import ReconciliationConfig
 from lcm.core.controller.effects import EffectTracker
+from lcm.core.controller.listed_copies import ListedCopies
 from lcm.core.controller.metrics import controller_metrics
+from lcm.core.controller.pass_schedule import PassSchedule
 from lcm.core.controller.resources import Outcome, ReconciliationResult, ResourceState, ResourceStatus
 from lcm.core.hosting import HostedService, cancel_and_wait, keep_running, wait_for_event
-from lcm.core.workqueue import Priority, WorkQueue
+from lcm.core.workqueue import Priority
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -43,8 +45,6 @@ __all__ = [
 ]
 
 STOP_GRACE_SECONDS = 5.0
-GROUPS_SERVED = 3
-"""How many groups together take all slots: fewer groups whose passes take long leave slots to the others."""
 
 
 _CHANGES_LANE = ReconciliationResult.requeue("continues in its lane")
@@ -62,18 +62,11 @@ class ReconciliationHostedService(HostedService, Generic[T]):
     ) -> None:
         super().__init__(name)
         self.config = config or ReconciliationConfig()
-        self.queue: WorkQueue[str] = WorkQueue(
-            promote_after=self.config.interval_seconds,
-            lane_of=self.lane_of,
-            group_of=self.group_of,
-            group_limit=max(1, self.config.max_concurrent // GROUPS_SERVED),
-        )
+        self._schedule = PassSchedule(self.config, lane_of=self.lane_of, group_of=self.group_of)
+        self.queue = self._schedule.queue
         self.last_reconciliation: datetime | None = None
         self._backoff = self.config.backoff
-        self._states: dict[str, ResourceState] = {}
-        self._listed: dict[str, T] = {}  # read by the last list and still current
-        self._invalidated: set[str] | None = None  # while a list is in flight: what changed since it started
-        self._next_cycle: set[str] = set()
+        self._copies: ListedCopies[T] = ListedCopies()
         self._effects = EffectTracker()
         self._workers: list[asyncio.Task[None]] = []
         self._loops: list[asyncio.Task[None]] = []
@@ -148,20 +141,16 @@ class ReconciliationHostedService(HostedService, Generic[T]):
     @property
     def resource_states(self) -> dict[str, ResourceState]:
         """The reconciliation state of each resource, for display."""
-        return self._states
+        return self._schedule.states
 
     def trigger(self, resource_id: str | None = None) -> None:
         """Reconcile one resource, or all, as soon as possible, ending any backoff."""
         if resource_id is None:
-            for state in self._states.values():
-                if self._end_backoff(state):
-                    self.queue.add(state.resource_id, Priority.LOW)
+            self._schedule.end_all_backoffs()
             self._poll_now.set()
             return
-        if resource_id in self._states:
-            self._end_backoff(self._states[resource_id])
-        self._invalidate(resource_id)
-        self.queue.add(resource_id, Priority.HIGH)
+        self._copies.invalidate(resource_id)
+        self._schedule.enqueue_now(resource_id)
 
     def authorize(self, timeout: float | None = None) -> SendAuthorization:
         """Authorize one call with an external effect, if this process may act until the call's deadline.
@@ -194,25 +183,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         """Raise if this process may not act for the next `limit` seconds. The result says for how long it still may."""
         return lambda: inf
 
-    # Queueing resources
-
-    def _enqueue(self, resource_id: str, generation: int | None, priority: Priority) -> None:
-        """Queue a key, unless it is in backoff and its desired state has not changed since."""
-        state = self._states.get(resource_id)
-        if state is not None:
-            state.note_generation(generation)
-            if state.next_retry_at is not None:
-                if generation is not None and not state.has_new_generation:
-                    return
-                self._end_backoff(state)
-            if state.has_new_generation:
-                state.retry_count = 0
-        self.queue.add(resource_id, priority)
-
-    def _end_backoff(self, state: ResourceState) -> bool:
-        """Returns whether there was one. The caller must queue the key: nothing else will."""
-        waiting, state.next_retry_at = state.next_retry_at is not None, None
-        return waiting and self.queue.cancel_delayed(state.resource_id)
+    # Listing resources
 
     async def _poll_loop(self) -> None:
         """List and queue all resources every `interval_seconds`; a failed list is retried with growing delays."""
@@ -236,7 +207,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
 
     async def _poll_once(self) -> bool:
         self._polled = True
-        self._invalidated = set()
+        self._copies.begin_list()
         began = clock.boottime()
         try:
             async with asyncio.timeout(self.config.reconcile_timeout):
@@ -247,33 +218,16 @@ class ReconciliationHostedService(HostedService, Generic[T]):
             self._log_list_state(str(error) or type(error).__name__)
             return False
         finally:
-            self._invalidated = None
+            self._copies.end_list()
         self._log_list_state("")
         return True
 
-    def _invalidate(self, resource_id: str) -> None:
-        """Do not use the listed copy of this resource, nor that of a list in flight: it may be outdated."""
-        self._listed.pop(resource_id, None)
-        if self._invalidated is not None:
-            self._invalidated.add(resource_id)
-
     def _process_listing(self, resources: Sequence[T]) -> None:
         listed = {self.get_resource_id(resource): resource for resource in resources}
-        for resource_id in [each for each in self._states if each not in listed]:
-            self._forget_if_idle(resource_id)
-        outdated = self._invalidated or ()
-        self._listed = {key: resource for key, resource in listed.items() if key not in outdated}
+        self._copies.replace(listed)
         for resource_id, resource in listed.items():
-            self._enqueue(resource_id, self.get_generation(resource), Priority.LOW)
-        due, self._next_cycle = sorted(self._next_cycle), set()
-        for resource_id in due:
-            self._enqueue(resource_id, None, Priority.LOW)
-
-    def _forget_if_idle(self, resource_id: str) -> None:
-        """Drop the state of a resource that is no longer listed, unless work is pending for it."""
-        state = self._states[resource_id]
-        if not self.queue.is_busy(resource_id) and state.next_retry_at is None and resource_id not in self._next_cycle:
-            del self._states[resource_id]
+            self._schedule.enqueue(resource_id, self.get_generation(resource), Priority.LOW)
+        self._schedule.begin_cycle(listed)
 
     def _log_list_state(self, error: str) -> None:
         if error and not self._list_error:
@@ -298,12 +252,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
     async def _pass(self, key: str, lane: str) -> None:
         """One pass over one resource, from reading it to scheduling the next pass."""
         loop = asyncio.get_running_loop()
-        state = self._states.get(key)
-        if state is None:
-            state = self._states[key] = ResourceState(key)
-        state.begin_pass()
-        self.queue.cancel_delayed(key)  # this pass schedules the next one
-        self._next_cycle.discard(key)
+        state = self._schedule.begin_pass(key)
         began = loop.time()
         result: ReconciliationResult | None = None
         token = _current_key.set(key)
@@ -315,7 +264,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                 self.queue.add(key, Priority.HIGH)
                 result = None
             elif result is None or not result.read_only:
-                self._invalidate(key)
+                self._copies.invalidate(key)
             if result is not None:
                 self._duration.observe(loop.time() - began)
                 self._totals[result.outcome].inc()
@@ -327,16 +276,16 @@ class ReconciliationHostedService(HostedService, Generic[T]):
     async def _reconcile(self, key: str, state: ResourceState, lane: str) -> ReconciliationResult:
         try:
             async with asyncio.timeout(self.config.reconcile_timeout):
-                resource = self._listed.pop(key, None)
+                resource = self._copies.take(key)
                 if resource is None:
                     resource = await self.fetch_single_resource(key)
-                    self._invalidate(key)  # a list in flight may contain an older copy
+                    self._copies.invalidate(key)  # a list in flight may contain an older copy
                 if resource is None:
-                    self._states.pop(key, None)
+                    self._schedule.states.pop(key, None)
                     return ReconciliationResult.skip("it no longer exists")
                 if (lane, self.queue.busy_group(key)) != (self.lane_of(key), self.group_of(key)):
                     # It was queued before it was known where it belongs: a slot for those continues with this copy.
-                    self._listed[key] = resource
+                    self._copies.put_back(key, resource)
                     return _CHANGES_LANE
                 state.generation = self.get_generation(resource)
                 return await self.reconcile_resource(resource)
@@ -346,7 +295,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
             return self._failed(key, error)
 
     def _failed(self, key: str, error: Exception) -> ReconciliationResult:
-        state = self._states.get(key)
+        state = self._schedule.states.get(key)
         if isinstance(error, NotAuthorizedError):
             log.info("call not sent", controller=self.name, resource=key, why=str(error))
             return ReconciliationResult.retry(str(error))
@@ -357,38 +306,12 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         return ReconciliationResult.retry(reason)
 
     def _finish(self, key: str, state: ResourceState, result: ReconciliationResult | None) -> None:
-        """Schedule the next pass. No result: the pass was aborted and nothing is scheduled."""
-        if result is None:
-            state.status = ResourceStatus.PENDING
-            self.queue.done(key)
-            return
-        self.last_reconciliation = clock.now()
-        if result.outcome is Outcome.RETRY:
-            self._finish_retry(key, state, result)
-            return
-        state.status, state.retry_count, state.last_error = ResourceStatus.SUCCESS, 0, ""
-        state.last_reconciled_at = self.last_reconciliation
-        if result.outcome is Outcome.REQUEUE:
-            if result.after is not None:
-                self.queue.add_after(key, max(result.after, 0.0))
-            elif self.config.polling_enabled:
-                self._next_cycle.add(key)
-            else:
-                self.queue.add_after(key, self.config.interval_seconds)
-        self.queue.done(key)
-        self._on_pass_done(key, result)
-
-    def _finish_retry(self, key: str, state: ResourceState, result: ReconciliationResult) -> None:
-        state.status, state.last_error = ResourceStatus.FAILED, result.reason
-        if state.has_new_generation:
-            state.retry_count = 0  # the desired state changed during the failed pass: try it at once
-            self.queue.add(key, Priority.HIGH)
-            self.queue.done(key)
-            return
-        delay = self._backoff.delay(state.retry_count)
-        state.retry_count += 1
-        state.next_retry_at = clock.after(delay)
-        self.queue.done_retry_after(key, delay)
+        """The pass has ended. No result: it was aborted."""
+        if result is not None:
+            self.last_reconciliation = clock.now()
+        self._schedule.end_pass(key, state, result)
+        if result is not None and result.outcome is not Outcome.RETRY:
+            self._on_pass_done(key, result)
 
     def _on_pass_done(self, key: str, result: ReconciliationResult) -> None:
         """Called when a pass ended with another outcome than RETRY."""
@@ -446,8 +369,5 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         self.queue.clear()
         tasks, self._workers, self._loops = [*self._workers, *self._loops], [], []
         await cancel_and_wait(tasks)
-        self.queue.clear()
-        self._next_cycle.clear()
-        self._listed.clear()
-        for state in self._states.values():
-            state.next_retry_at = None
+        self._schedule.clear()
+        self._copies.clear()

@@ -160,11 +160,11 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
     def _on_event(self, event: WatchEvent) -> None:
         resource_id = self.parse_watch_key(event.key)
         if resource_id is not None and self.accept_event(event):
-            self._invalidate(resource_id)
+            self._copies.invalidate(resource_id)
             self._debouncer.touch(resource_id, self.event_generation(event))
 
     def _changed(self, resource_id: str, generation: int | None) -> None:
-        self._enqueue(resource_id, generation, Priority.HIGH)
+        self._schedule.enqueue(resource_id, generation, Priority.HIGH)
 
     # The startup sweep
 

@@ -394,7 +394,7 @@ async def test_a_failing_fetch_backs_off_despite_a_new_generation(registry: Coll
     config = ReconciliationConfig(polling_enabled=False)
     async with running(world, registry, config) as poller:
         for generation in (1, 2):
-            poller._enqueue("a", generation, Priority.HIGH)
+            poller._schedule.enqueue("a", generation, Priority.HIGH)
             await asyncio.sleep(0.2)
         assert len(attempts) == 2
         await asyncio.sleep(10)
