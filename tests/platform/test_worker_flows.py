@@ -797,6 +797,25 @@ async def test_the_startup_sweep_is_announced_only_when_every_worker_was_verifie
     await platform.until(logged, "the sweep is reported", within=120)
 
 
+async def test_a_region_that_cannot_be_read_delays_neither_the_others_nor_their_sweep(platform: Fleet) -> None:
+    """worker-lifecycle.md#startup-sweep: lablets of all other regions would wait for the sweep."""
+    (here,) = await standing_workers(platform, 1)
+    (elsewhere,) = await standing_workers(platform, 1, region="us-east-1", first=1)
+    platform.world.inject_fault(HERE, Outage(3600))
+    await platform.start()
+    await asyncio.sleep(10)
+    await platform.people.workers.stop(elsewhere.id)
+    await platform.until(lambda: platform.calls("StopInstances") == 1, "it is acted on", within=10)
+
+    async def swept() -> bool:
+        return any(leader.startup_sweep_done for leader in (await platform.people.fleet.summary()).leaders)
+
+    assert not await swept()
+    await platform.until(swept, "the sweep is reported", within=100)
+    assert platform.controllers["one"].health()["blind_regions"]
+    assert (await platform.worker(here.id)).status is WorkerStatus.RUNNING
+
+
 async def test_a_leader_verifies_all_workers_again_after_a_backup_was_restored(platform: Fleet) -> None:
     """The store knows an older term. The leader steps down, announces a new one and sweeps; nothing waits for ever."""
     await standing_workers(platform, 1)

@@ -248,6 +248,12 @@ class WorkerReconciler(Controller["Worker"]):
         if self._memories.is_verified(key):
             super()._on_pass_done(key, result)
 
+    def may_end_sweep_without(self, unverified: Sequence[str]) -> bool:
+        """A region that cannot be read for a minute keeps the others waiting no longer."""
+        blind = self._blind_regions()
+        regions = {worker.aws_region for each in unverified if (worker := self.cache.records.get(each)) is not None}
+        return len(unverified) < len(self.cache.records) and bool(regions) and regions <= blind.keys()
+
     async def on_startup_sweep_done(self) -> None:
         """The records are verified now."""
         await super().on_startup_sweep_done()

@@ -13,6 +13,7 @@ from lcm.core.controller.follower import Follower
 from lcm.core.controller.leader_election import LeaderElectedHostedService
 from lcm.core.controller.reconciliation import ReconciliationResult, T
 from lcm.core.coordination import Coordination, EventKind, Listing, WatchEvent
+from lcm.core.hosting import wait_for_event
 from lcm.core.workqueue import Priority
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Debouncer(Generic[V]):
 
 log = structlog.get_logger(__name__)
 
+SWEEP_CHECK_SECONDS = 5.0
+
 
 class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
     """While it leads, it watches a prefix, reconciles every resource once (startup sweep), and then polls."""
@@ -111,6 +114,10 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
 
     async def on_startup_sweep_done(self) -> None:
         """Called once every resource was verified in this term."""
+
+    def may_end_sweep_without(self, unverified: Sequence[str]) -> bool:
+        """Whether these cannot be verified for now, so that the startup sweep need not wait for them any longer."""
+        return False
 
     @property
     def watching(self) -> bool:
@@ -174,12 +181,14 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
         A sweep that is switched off counts as done with that list: others wait for it.
         """
         await self._sweep_listed.wait()
-        try:
-            async with asyncio.timeout(self.config.startup_sweep_timeout if self._startup_sweep_active else None):
-                await self._sweep_passed.wait()
-        except TimeoutError:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.config.startup_sweep_timeout
+        while not self._sweep_passed.is_set():
             left = sorted(self._sweep_remaining or ())
-            log.warning("startup sweep timed out", controller=self.name, unverified=len(left), examples=left[:5])
+            if loop.time() >= deadline or self.may_end_sweep_without(left):
+                log.warning("startup sweep incomplete", controller=self.name, unverified=len(left), examples=left[:5])
+                break
+            await wait_for_event(self._sweep_passed, min(SWEEP_CHECK_SECONDS, deadline - loop.time()))
         self._startup_sweep_active = False
         await self.on_startup_sweep_done()
         log.info("startup sweep done", controller=self.name, term=self.term)

@@ -231,7 +231,7 @@ async def test_a_sweep_that_cannot_verify_all_ends_in_bounded_time_and_says_so(s
     with capture_logs() as logs:
         async with stage.watcher() as watcher:
             assert await until(lambda: bool(watcher.sweeps_done)) <= 1000 + 2 + 300 + 0.1
-    warning = next(entry for entry in logs if entry["event"] == "startup sweep timed out")
+    warning = next(entry for entry in logs if entry["event"] == "startup sweep incomplete")
     assert (warning["unverified"], warning["examples"]) == (1, ["a"])
 
 
