@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from lcm.core.text import escape_unprintable
+
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -23,5 +25,5 @@ def print_error(text: str, code: int) -> int:
     """Print one line per problem on standard error, and return the exit code."""
     sys.stdout.flush()
     for line in text.splitlines():
-        sys.stderr.write(f"lcm: {line}\n")
+        sys.stderr.write(f"lcm: {escape_unprintable(line)}\n")
     return code

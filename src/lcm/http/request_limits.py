@@ -38,8 +38,8 @@ def default_max_body(_path: str) -> int:
     return MAX_BODY_BYTES
 
 
-class _RejectedBodyError(Exception):
-    """The body is refused; the parts of the response."""
+class _RejectedRequestError(Exception):
+    """The request is refused; the parts of the response."""
 
     def __init__(self, status: int, title: str, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -47,6 +47,11 @@ class _RejectedBodyError(Exception):
         self.title = title
         self.code = code
         self.detail = detail
+
+
+_INVALID_QUERY: Final = _RejectedRequestError(
+    400, "Bad request", "invalid", "query: must be percent-encoded; only ASCII is allowed in a URL"
+)
 
 
 @dataclass(slots=True)
@@ -75,6 +80,10 @@ class RequestLimitsMiddleware:
         self._buffered = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["query_string"].isascii():
+            await _refuse(scope, _INVALID_QUERY, send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
         if scope["type"] != "http" or not _has_body(scope):
             await self._app(scope, receive, send)
             return
@@ -84,7 +93,7 @@ class RequestLimitsMiddleware:
                 await self._app(scope, _replay(bytes(body.content), receive), send)
             else:
                 log.info("upload aborted by the client", path=scope["path"], received_bytes=len(body.content))
-        except _RejectedBodyError as refused:
+        except _RejectedRequestError as refused:
             log.info("request body refused", path=scope["path"], status=refused.status, client=_client(scope))
             await _refuse(scope, refused, send)
             if not body.is_complete:
@@ -103,7 +112,7 @@ class RequestLimitsMiddleware:
                 return await self._receive_all(receive, body, largest)
         except TimeoutError:
             detail = f"body: must arrive within {self._seconds:g} s; send it again"
-            raise _RejectedBodyError(408, "Request timeout", "request_timeout", detail) from None
+            raise _RejectedRequestError(408, "Request timeout", "request_timeout", detail) from None
 
     async def _receive_all(self, receive: Receive, body: _Body, largest: int) -> bool:
         while True:
@@ -120,7 +129,7 @@ class RequestLimitsMiddleware:
                 return True
             if self._buffered > self._max_buffered:
                 detail = "too many large requests at once; try again in a moment"
-                raise _RejectedBodyError(503, "Service unavailable", "unavailable", detail)
+                raise _RejectedRequestError(503, "Service unavailable", "unavailable", detail)
 
 
 def _has_body(scope: Message) -> bool:
@@ -137,8 +146,8 @@ def _client(scope: Message) -> str:
     return str((scope.get("client") or ("",))[0])
 
 
-def _too_large(largest: int) -> _RejectedBodyError:
-    return _RejectedBodyError(413, "Too large", "too_large", f"body: must have at most {largest} bytes here")
+def _too_large(largest: int) -> _RejectedRequestError:
+    return _RejectedRequestError(413, "Too large", "too_large", f"body: must have at most {largest} bytes here")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -153,7 +162,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-async def _refuse(scope: Message, refused: _RejectedBodyError, send: Send) -> None:
+async def _refuse(scope: Message, refused: _RejectedRequestError, send: Send) -> None:
     """Respond, and close the connection: what is left of the body must not be read as the next request."""
     problem = {
         "type": "about:blank",

@@ -42,7 +42,13 @@ class Exchange:
     def __init__(self, chunks: Iterable[bytes | float | None], length: int | None = None, path: str = "/x") -> None:
         self._chunks = list(chunks)
         header = (b"transfer-encoding", b"chunked") if length is None else (b"content-length", b"%d" % length)
-        self.scope: dict[str, Any] = {"type": "http", "path": path, "headers": [header], "client": ("192.0.2.1", 1)}
+        self.scope: dict[str, Any] = {
+            "type": "http",
+            "path": path,
+            "query_string": b"",
+            "headers": [header],
+            "client": ("192.0.2.1", 1),
+        }
         self.read = 0
         self.messages: list[Any] = []
 

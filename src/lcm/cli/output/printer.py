@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lcm.cli.output.tables import print_table
 from lcm.cli.runtime.options import OutputFormat
+from lcm.core.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,12 +60,12 @@ class Printer:
     @cached_property
     def console(self) -> Console:
         """The Rich console for output to people."""
-        from rich.console import Console
+        from lcm.cli.output.safe_console import SafeConsole
 
-        console = Console(highlight=False, markup=False, emoji=False)
+        console = SafeConsole(highlight=False, markup=False, emoji=False)
         if console.is_terminal and self.format is not OutputFormat.WIDE:
             return console
-        return Console(highlight=False, markup=False, emoji=False, width=_UNLIMITED_WIDTH)
+        return SafeConsole(highlight=False, markup=False, emoji=False, width=_UNLIMITED_WIDTH)
 
     def line(self, text: str = "", style: str = "") -> None:
         """Print a line for people, wrapped at words on a terminal."""
@@ -110,14 +111,18 @@ class Printer:
         if self.format is OutputFormat.YAML:
             import yaml
 
-            sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+            text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+            if not text.replace("\n", "").isprintable():
+                text = yaml.safe_dump(value, sort_keys=False)  # with escapes for all but ASCII
+            sys.stdout.write(text)
         else:
-            sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+            # JSON escapes the characters below 32 by itself; the others are escaped the same way.
+            sys.stdout.write(escape_for_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
     def items(self, items: Sequence[M], columns: Sequence[Column[M]], name: Callable[[M], str], none: str) -> None:
         """Print a list in the requested format; `none` is the text for people if it is empty."""
         if self.format is OutputFormat.NAME:
-            sys.stdout.write("".join(f"{name(item)}\n" for item in items))
+            sys.stdout.write("".join(f"{escape_unprintable(name(item))}\n" for item in items))
         elif not self.for_people:
             self.data([to_json_data(item) for item in items])
         elif items:
@@ -128,11 +133,18 @@ class Printer:
     def item(self, item: M, name: str, show: Callable[[M], None]) -> None:
         """Print one item in the requested format; `show` prints it for people."""
         if self.format is OutputFormat.NAME:
-            sys.stdout.write(f"{name}\n")
+            sys.stdout.write(f"{escape_unprintable(name)}\n")
         elif self.for_people:
             show(item)
         else:
             self.data(to_json_data(item))
+
+
+def escape_for_json(text: str) -> str:
+    """JSON with escapes for what a terminal would act on: C1 controls, direction marks, and the like."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
 def to_json_data(item: BaseModel) -> Any:

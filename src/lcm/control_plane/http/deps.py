@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CSRF_HEADER = "X-LCM-CSRF"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _MAX_KEY_LENGTH = 128
+_FIRST_YEAR, _LAST_YEAR = 1970, 2999
 _ETAG_PATTERN = r'^(\*|(W/)?"?[0-9]{1,15}"?)$'
 
 
@@ -173,12 +174,14 @@ async def leader_from_headers(
 
 
 def _parse_time(text: str | None) -> datetime | None:
-    """A time with a zone; None for anything else, since no request is refused for its clock."""
+    """A time with a zone, in years that clocks show; None for anything else, as no request is refused for its clock."""
     try:
         shown = None if text is None else datetime.fromisoformat(text)
     except ValueError:
         return None
-    return shown if shown is not None and shown.tzinfo is not None else None
+    if shown is None or shown.tzinfo is None or not _FIRST_YEAR <= shown.year <= _LAST_YEAR:
+        return None
+    return shown
 
 
 async def idempotency_key_from_header(

@@ -13,6 +13,7 @@ from starlette.routing import Match
 from lcm.control_plane.auth.roles import AccessError, TooManyAttemptsError
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.store.port import InvalidCursorError, StoreUnavailableError, UniqueViolationError
+from lcm.control_plane.store.values import InvalidValueError
 from lcm.model.lablet.status import IllegalLabletTransitionError
 from lcm.model.problems import (
     HTTP_STATUS_BY_CODE,
@@ -122,6 +123,10 @@ def _handle_domain_errors(app: FastAPI) -> None:
     async def handle_invalid_cursor(request: Request, error: InvalidCursorError) -> Response:
         field = FieldProblem(field="cursor", message=str(error))
         return problem_response(request, ProblemCode.INVALID, f"cursor: {error}", errors=(field,))
+
+    @app.exception_handler(InvalidValueError)
+    async def handle_invalid_value(request: Request, error: InvalidValueError) -> Response:
+        return problem_response(request, ProblemCode.INVALID, str(error))
 
     @app.exception_handler(StoreUnavailableError)
     async def handle_unavailable_store(request: Request, error: StoreUnavailableError) -> Response:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MAX_TOPOLOGY_NODES = 10_000
 _MAX_DEPTH = 50
 _MAX_PROBLEM_LENGTH = 200
 _EVENTS_PER_YIELD = 1_000
@@ -48,6 +49,8 @@ async def _check_structure(text: str) -> None:
     except yaml.YAMLError as error:
         problem = " ".join(str(error).split())[:_MAX_PROBLEM_LENGTH]
         raise _invalid_topology(f"is not YAML: {problem}") from None
+    if counter.nodes > MAX_TOPOLOGY_NODES:
+        raise _invalid_topology(f"has {counter.nodes} nodes; at most {MAX_TOPOLOGY_NODES} are allowed")
     if not counter.nodes:
         raise _invalid_topology("has no nodes; pass a mapping with a list of nodes, as CML exports a lab")
 
@@ -60,6 +63,9 @@ def _parse_events(text: str) -> Iterator[tuple[int, yaml.Event]]:
             documents += 1
             if documents > 1:
                 raise _invalid_topology("has more than one YAML document; pass one")
+        if getattr(event, "anchor", None) is not None:
+            # Aliases, too, name an anchor. Whoever builds the document later would build it many times over.
+            raise _invalid_topology("uses YAML anchors or aliases (& and *); write the values out")
         if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         yield depth, event

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.store.port import Guard, Kind, Put
-from lcm.control_plane.store.values import check_text, check_value, to_micros
+from lcm.control_plane.store.values import InvalidValueError, check_text, check_value, to_micros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,13 +85,13 @@ def check_id(document_id: str) -> None:
     """Raise unless it is a valid id."""
     check_text(document_id, "an id")
     if not 1 <= len(document_id) <= MAX_ID_LENGTH:
-        raise ValueError(f"an id must have 1 to {MAX_ID_LENGTH} characters")
+        raise InvalidValueError(f"an id must have 1 to {MAX_ID_LENGTH} characters")
 
 
 def check_ids(document_ids: Sequence[str]) -> None:
     """Raise unless all ids are valid and not too many for one query."""
     if len(document_ids) > MAX_ROWS:
-        raise ValueError(f"at most {MAX_ROWS} documents can be read at once, not {len(document_ids)}")
+        raise InvalidValueError(f"at most {MAX_ROWS} documents can be read at once, not {len(document_ids)}")
     for document_id in document_ids:
         check_id(document_id)
 
@@ -120,7 +120,7 @@ def check_journal_query(topics: Sequence[str], subjects: Sequence[str], limit: i
     """Raise unless indexes can serve the filter."""
     check_limit(limit)
     if max(len(topics), len(subjects)) > MAX_TOPICS:
-        raise ValueError(f"at most {MAX_TOPICS} topics or subjects can be queried at once")
+        raise InvalidValueError(f"at most {MAX_TOPICS} topics or subjects can be queried at once")
     for text in (*topics, *subjects):
         check_text(text, "a topic or subject")
 

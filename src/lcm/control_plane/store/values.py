@@ -43,28 +43,32 @@ def fold(text: str) -> str:
     return text.casefold()
 
 
+class InvalidValueError(ValueError):
+    """A value that some adapter cannot store, such as text with a NUL character."""
+
+
 def check_text(text: object, what: str) -> None:
-    """Raise `ValueError` for text that some adapter cannot store."""
+    """Raise `InvalidValueError` for text that some adapter cannot store."""
     if not isinstance(text, str):
-        raise ValueError(f"{what} must be text, not {type(text).__name__}")  # noqa: TRY004 - one error for bad input
+        raise InvalidValueError(f"{what} must be text, not {type(text).__name__}")
     if "\0" in text:
-        raise ValueError(f"{what} must not contain a NUL character")
+        raise InvalidValueError(f"{what} must not contain a NUL character")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{what} is not valid Unicode") from None
+        raise InvalidValueError(f"{what} is not valid Unicode") from None
 
 
 def check_value(value: object, what: str) -> None:
-    """Raise `ValueError` for a value that some adapter cannot store."""
+    """Raise `InvalidValueError` for a value that some adapter cannot store."""
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, int):
         if value not in _INTEGERS:
-            raise ValueError(f"{what} does not fit into 64 bits")
+            raise InvalidValueError(f"{what} does not fit into 64 bits")
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{what} must be a finite number")
+            raise InvalidValueError(f"{what} must be a finite number")
     else:
         check_text(value, what)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.query_params import split_values
-from lcm.control_plane.web.forms import query_ids, require_typed
+from lcm.control_plane.web.forms import parse_version, query_ids, require_typed
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.status import IllegalWorkerTransitionError
@@ -86,7 +86,7 @@ async def apply_to_each(
         record_id, _, version = target.partition(":")
         part_key = None if key is None else key.for_part(record_id)
         try:
-            await change(record_id, int(version) if version.isdecimal() else None, part_key)
+            await change(record_id, parse_version(version), part_key)
             done += 1
         except (ProblemError, IllegalWorkerTransitionError) as error:
             refused.append(f"{record_id}: {getattr(error, 'detail', error)}")

@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 
+from pydantic import ValidationError
+
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.query_params import split_values
 from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.model.problems import ProblemCode
 from lcm.model.validation import problems_of
+from lcm.model.worker.requests import CommandRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fastapi import Request
-    from pydantic import ValidationError
 
     from lcm.control_plane.auth.roles import Caller
 
@@ -74,7 +76,11 @@ def form_field(form: dict[str, list[str]], name: str) -> str:
 
 def form_version(form: dict[str, list[str]]) -> int | None:
     """The version of the record that the user saw before requesting the change."""
-    version = form_field(form, "version")
+    return parse_version(form_field(form, "version"))
+
+
+def parse_version(version: str) -> int | None:
+    """The version of a record; None if it is empty."""
     if not version:
         return None
     if not _VERSION_PATTERN.fullmatch(version):
@@ -95,6 +101,16 @@ def require_typed(form: dict[str, list[str]], expected: str, what: str) -> None:
     """Refuse the action unless the user typed what the dialog asked for."""
     if form_field(form, CONFIRM_FIELD) != expected:
         raise ProblemError(ProblemCode.INVALID, f"{CONFIRM_FIELD}: type {expected}, the {what}, to confirm")
+
+
+def form_reason(form: dict[str, list[str]]) -> str | None:
+    """The reason for a command, validated like that of the API; None if it is empty."""
+    text = form_field(form, "reason")
+    try:
+        return CommandRequest(reason=text).reason if text else None
+    except ValidationError as error:
+        _, problem = next(problems_of(error))
+        raise ProblemError(ProblemCode.INVALID, f"reason: {problem}") from None
 
 
 def query_ids(request: Request, limit: int = MAX_IDS) -> list[str]:

@@ -13,7 +13,6 @@ from markupsafe import Markup, escape
 
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.assets import ASSETS
-from lcm.control_plane.web.auth import is_fragment
 from lcm.core import clock
 from lcm.model.formatting import format_usd, humanize_duration
 
@@ -130,7 +129,7 @@ async def render_page(
     **values: Any,
 ) -> HTMLResponse:
     """Render a whole page with its header: the user, the fleet summary, holds and breakers."""
-    summary = None if is_fragment(request) else await get_services(request).fleet.summary()
+    summary = await get_services(request).fleet.summary()
     text = (
         template_environment()
         .get_template(template)

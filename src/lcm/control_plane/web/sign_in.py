@@ -79,5 +79,12 @@ def _render_refusal(error: AccessError, return_to: str) -> Response:
 def _require_same_origin(request: Request) -> None:
     """Another site must not sign a user in under an account of its choice."""
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
+    if origin is not None and _host_of(origin) != request.headers.get("Host"):
         raise CsrfError("This request did not come from the sign-in page. Open the sign-in page and try again.")
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None  # such as http://[, which is no host of ours

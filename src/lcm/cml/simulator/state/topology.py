@@ -124,12 +124,17 @@ class LabPlan:
     warnings: list[str]
 
 
+_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 def parse_topology(text: str, schema: str, title: str | None) -> LabPlan:
     """Parse a lab; rejects invalid content. `schema` is the newest version that the server supports."""
     if len(text) > MAX_TOPOLOGY_LENGTH:
         raise SimulatorApiError(400, "The topology is too large")
     try:
-        whole = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        if any(getattr(event, "anchor", None) is not None for event in yaml.parse(text, Loader=_YAML_LOADER)):
+            raise SimulatorApiError(400, "Anchors and aliases are not supported")
+        whole = yaml.load(text, Loader=_YAML_LOADER)  # noqa: S506 - both loaders are safe
     except yaml.YAMLError as error:
         raise SimulatorApiError(400, f"Not YAML: {error}") from None
     lab = _require_mapping(_require_mapping(whole, "topology").get("lab"), "lab")

@@ -12,7 +12,7 @@ from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import OperatorUser
 from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_ids
-from lcm.control_plane.web.forms import form_field, form_key, form_version, read_form, require_typed
+from lcm.control_plane.web.forms import form_key, form_reason, form_version, read_form, require_typed
 from lcm.control_plane.web.lablets.detail_page import read_lablet
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.control_plane.web.workers.action_preview import ActionPreview
@@ -146,7 +146,7 @@ async def _terminate(
     key: IdempotencyKey | None,
 ) -> Lablet:
     await read_lablet(services, lablet_id)
-    reason = form_field(form, "reason")[:500] or None
+    reason = form_reason(form)
     body = await services.lablets.terminate(caller, lablet_id, reason=reason, if_match=version, key=key)
     return Lablet.model_validate_json(body)
 

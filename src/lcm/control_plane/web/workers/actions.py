@@ -17,7 +17,7 @@ from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import AdminUser, OperatorUser
 from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_ids
-from lcm.control_plane.web.forms import form_field, form_key, form_version, read_form, require_typed
+from lcm.control_plane.web.forms import form_field, form_key, form_reason, form_version, read_form, require_typed
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.control_plane.web.workers.action_preview import (
     DESTRUCTIVE_ACTIONS,
@@ -176,7 +176,7 @@ async def _run_command(
     if action == "hold":
         body = await workers.hold(caller, worker_id, hold_request(form), version, key)
     else:
-        reason = form_field(form, "reason")[:500] or None
+        reason = form_reason(form)
         body = await workers.command(caller, worker_id, action, reason=reason, if_match=version, key=key)
     return Worker.model_validate_json(body)
 
