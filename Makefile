@@ -36,8 +36,8 @@ check: $(VENV)/.ready-dev ## check style, types and import contracts
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.check_tree
 
-deploy-check: $(VENV)/.ready-deploy-tools ## check the chart, the image's recipe and the alerts with Helm, hadolint and promtool
-	@$(BIN)/python -m tools.debian_packages promtool=prometheus
+deploy-check: $(VENV)/.ready-deploy-tools ## check chart, image recipe, alerts, balancer and unit with their real tools
+	@$(BIN)/python -m tools.debian_packages promtool=prometheus haproxy=haproxy systemd-analyze=systemd
 	$(BIN)/python -m pytest -q deploy/checks
 
 SEEDS ?= 100

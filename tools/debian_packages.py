@@ -15,6 +15,11 @@ class PackageMissingError(Exception):
     """A program is missing and could not be installed."""
 
 
+def find(program: str) -> str | None:
+    """The path of a program, also of one that only root has on its PATH."""
+    return shutil.which(program) or shutil.which(program, path="/usr/local/sbin:/usr/sbin:/sbin")
+
+
 def install(package: str, program: str) -> None:
     """Install a package with the system's package manager, as root or with sudo."""
     if shutil.which("apt-get") is None:
@@ -35,7 +40,7 @@ def main(wanted: list[str]) -> int:
     try:
         for each in wanted:
             program, _, package = each.partition("=")
-            if shutil.which(program) is None:
+            if find(program) is None:
                 install(package, program)
     except PackageMissingError as problem:
         print(f"make: {problem}", file=sys.stderr)

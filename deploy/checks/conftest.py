@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+
+from tools.debian_packages import find
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,7 @@ class ChartRefusedError(Exception):
 def program(name: str) -> str:
     """The path of a tool that `make deploy-check` has installed."""
     beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
+    found = str(beside) if beside.exists() else find(name)
     assert found is not None, f"{name} is missing: run `make deploy-check`"
     return found
 
