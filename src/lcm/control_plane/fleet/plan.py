@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _NOT_AT_REST = Where(any_of={"at_rest": [False]})
 _IN_SERVICE = Where(any_of={"status": [WorkerStatus.RUNNING.value], "desired_status": [DesiredStatus.RUNNING.value]})
 _PENDING_LICENSE = b'"pending_license_operation":{'
-_HELD_ACTIONS = b'"held_actions":[{'
+_ACTIONS = (b'"held_actions":[{', b'"next_actions":[{')
 
 
 @dataclass(slots=True)
@@ -84,8 +84,11 @@ class PlanService:
         return planned
 
     async def held(self, limit: int) -> HeldWorkers:
-        """The workers for which something will be done when the hold of the fleet ends."""
-        store, found, after = self._context.store, HeldWorkers(), None
+        """The workers for which something will be done when the hold of the fleet ends.
+
+        Those with a hold of their own are not among them: it goes on.
+        """
+        store, found, after, now = self._context.store, HeldWorkers(), None, clock.now()
         while True:
             page = await store.find(WORKERS, _NOT_AT_REST, after=after, limit=MAX_LISTED)
             decisions = await store.get_many(DECISIONS, [stored.id for stored in page.items])
@@ -93,8 +96,9 @@ class PlanService:
             waiting = [
                 Worker.model_validate_json(stored.body)
                 for stored in page.items
-                if stored.id not in decisions or _HELD_ACTIONS in decisions[stored.id].body
+                if stored.id not in decisions or any(each in decisions[stored.id].body for each in _ACTIONS)
             ]
+            waiting = [each for each in waiting if each.hold is None or not each.hold.active(now)]
             for planned in await self._plan_workers(waiting):
                 found.undecided += planned.state is not DecisionState.CURRENT
                 if planned.actions:

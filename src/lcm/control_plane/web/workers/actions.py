@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -47,8 +48,11 @@ async def confirm_action(request: Request, user: OperatorUser, worker_id: str, a
     """What a command would do to one worker."""
     worker = Worker.model_validate_json((await get_services(request).workers.get(worker_id)).body)
     services = get_services(request)
-    planned = await services.plan.worker(worker) if action == "release" else None
-    preview = preview_action(worker, action, clock.now(), await _latest_sample(services, worker_id), planned)
+    now, planned = clock.now(), await services.plan.worker(worker) if action == "release" else None
+    preview = preview_action(worker, action, now, await _latest_sample(services, worker_id), planned)
+    fleet_hold = (await services.fleet.state()).hold
+    if planned is not None and fleet_hold is not None and fleet_hold.active(now):
+        preview = replace(preview, effect=f"The fleet stays on hold. After its release: {preview.effect}")
     return render_fragment(
         "shared/_confirm.html",
         action_url=f"/workers/{worker.id}/do/{action}",

@@ -39,9 +39,13 @@ _CALL_TYPES = {
 def forecast(
     decide_at: Callable[[Observation, datetime], Decision], observed: Observation, now: datetime, seconds: float
 ) -> tuple[Action, ...]:
-    """The actions of the next pass, which begins in so many seconds, with the same observation."""
+    """The actions of the next pass, which begins in so many seconds, with the same observation.
+
+    Those that a hold will keep then are included: the plan says that they wait for its end.
+    """
     later = replace(observed, boottime=observed.boottime + seconds)
-    return decide_at(later, now + timedelta(seconds=seconds)).actions
+    decided = decide_at(later, now + timedelta(seconds=seconds))
+    return (*decided.actions, *decided.held)
 
 
 def planned_actions(actions: Iterable[Action]) -> tuple[PlannedAction, ...]:
