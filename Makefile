@@ -18,9 +18,9 @@ help: ## show this list
 up: $(VENV)/.ready-run ## set up and run the whole platform with default settings
 	$(BIN)/lcm up
 
-# Most tests wait for processes: three at a time keep two cores busy.
-WORKERS ?= 3
-test: $(VENV)/.ready-dev browser ## set up and run all tests, WORKERS=3 at a time
+# Half of the tests wait for processes and leases: four at a time keep two cores busy.
+WORKERS ?= 4
+test: $(VENV)/.ready-dev browser ## set up and run all tests, WORKERS=4 at a time
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-unit: $(VENV)/.ready-dev ## run the fast tests only: virtual time, no sockets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +41,7 @@ Role: the least role that may call the operation. `open` needs no sign-in, `any`
 """
 
 
+@cache
 def page() -> str:
     """The page as it should be."""
     # The document is made from the routes alone; none is called here.
