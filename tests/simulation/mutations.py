@@ -136,14 +136,14 @@ MUTATIONS = (
         "            seen = await call\n"
         "            account = seen.account_id or self._account()\n"
         "            return __import__('dataclasses').replace(seen, complete=True, account_id=account)\n",
-        "EC2 cannot be seen for a long time",
+        "EC2 cannot be seen for most of an hour, and has one worker there",
     ),
     Mutation(
         "a license that is lost with its instance is not reported",
         "control_plane/workers/controller_writes.py",
         "leaked=status_writes.leaks_license(worker, write)",
         "leaked=False",
-        "a license is given back just before a drain",
+        "an instance with a license is terminated outside LCM",
     ),
     Mutation(
         "a license is recorded as deregistered although it was not",
@@ -164,7 +164,7 @@ MUTATIONS = (
         "core/controller/watch.py",
         "            self._pending[key] = value\n",
         "",
-        "somebody changes her mind while writes are on their way",
+        "a worker is started right after it was created, and nobody polls",
     ),
     Mutation(
         "workers on hold are changed",

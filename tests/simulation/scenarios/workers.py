@@ -17,6 +17,9 @@ WORKER_DAYS: dict[str, Script] = {
         at(2.2, "stop", **FIRST),
         polls=None,
     ),
+    "a worker is started right after it was created, and nobody polls": day(
+        worker(2.0, desired="STOPPED"), at(2.005, "start", **FIRST), polls=None
+    ),
     "an idle worker is started again before it has left": day(
         worker(idle=True),
         at(2, "use", **FIRST),
@@ -86,6 +89,9 @@ WORKER_DAYS: dict[str, Script] = {
     ),
     "EC2 cannot be seen for a long time": day(
         worker(lost="replace"), worker(0.3, "w1"), at(8, "aws-outage", region=HOME, seconds=900)
+    ),
+    "EC2 cannot be seen for most of an hour, and has one worker there": day(
+        worker(), at(8, "aws-outage", region=HOME, seconds=2400), lasting=50.0
     ),
     "EC2 hides running workers, three more with each sweep": day(
         *(worker(0.1 + number / 20, f"w{number}", lost=("terminate", "replace")[number % 2]) for number in range(10)),
@@ -209,6 +215,9 @@ WORKER_DAYS: dict[str, Script] = {
         discovery={"drift_policy": "accept"},
     ),
     "EC2 shows odd things": day(worker(), at(3, "odd-state", which=0.0, seconds=300)),
+    "an instance with a license is terminated outside LCM": day(
+        worker(token="good-token"), at(5, "terminate-outside", **FIRST)
+    ),
     "licenses good and bad": day(
         worker(token="bad-token"),
         worker(0.3, "w1", token="good-token"),
