@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet.activity_summary import ActivitySummaryService
+from lcm.control_plane.fleet.history import FleetHistoryService
 from lcm.control_plane.fleet.plan import PlanService
 from lcm.control_plane.fleet.service import FleetService
 from lcm.control_plane.fleet.system import ControlPlaneProcess, SystemService
@@ -33,6 +34,7 @@ class Services:
     worker_writes: WorkerControllerWrites
     fleet: FleetService
     plan: PlanService
+    fleet_history: FleetHistoryService
     metrics: MetricsService
     stream: EventStream
     activity_summary: ActivitySummaryService
@@ -59,6 +61,7 @@ class Services:
             worker_writes=WorkerControllerWrites(context),
             fleet=fleet,
             plan=PlanService(context),
+            fleet_history=FleetHistoryService(context.store, fleet),
             metrics=MetricsService(context, metrics_retention_hours),
             stream=stream,
             activity_summary=ActivitySummaryService(context),

@@ -20,6 +20,7 @@ from lcm.control_plane.auth.rate_limit import SignInRateLimiter
 from lcm.control_plane.auth.sessions import SESSIONS, SessionService
 from lcm.control_plane.auth.tokens import TOKENS, TokenService, load_static_tokens
 from lcm.control_plane.context import ControlPlaneContext
+from lcm.control_plane.fleet.history import FleetHistoryRecorder
 from lcm.control_plane.fleet.system import (
     ControlPlaneCollector,
     ControlPlaneProcess,
@@ -295,6 +296,7 @@ def make_control_plane(
     app.include_router(process_routes([opened, feed, *mirrors, stream], about, before_scrape=costs.refresh))
     server = make_http_server(app, settings, settings.control_plane_port, "CONTROL_PLANE_PORT")
     services = [opened, feed, *mirrors, server, stream, make_maintenance(settings, store, parts)]
+    services.append(FleetHistoryRecorder(parts.fleet_history))
     return ControlPlaneAssembly(parts, services, server, about)
 
 

@@ -222,6 +222,7 @@ class Tour:
         assert (await fleet.release()).hold is None
         assert not any(breaker.open for breaker in (await fleet.reset_breakers("eu-west-1")).breakers.values())
         assert (await fleet.summary()).workers == 4
+        assert (await fleet.history("7d")).interval_seconds == 3600
         assert {"alpha", "beta"} <= {planned.name async for planned in fleet.plan()}
         assert "skipped_not_idle" in [line.action async for line in fleet.audit(newest_first=False)]
         found = [line.action async for line in fleet.audit(actor=["admin"], actor_kind=[ActorKind.PERSON], q="wait")]

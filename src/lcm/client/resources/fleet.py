@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lcm.model.audit import ActorKind
     from lcm.model.fleet.activity_summary import ActivitySummary
+    from lcm.model.fleet.history import FleetHistory, HistoryRange
     from lcm.model.system import SystemHealth
     from lcm.model.worker.requests import HoldRequest
 
@@ -29,6 +30,13 @@ class Fleet(Resource):
     async def summary(self) -> FleetSummary:
         """Counts, capacity, cost, suspended automation and leaders."""
         return await self._send(ApiRequest("fleet.summary", "GET", api_path("fleet")), FleetSummary)
+
+    async def history(self, history_range: HistoryRange = "24h") -> FleetHistory:
+        """The fleet over time."""
+        from lcm.model.fleet.history import FleetHistory
+
+        call = ApiRequest("fleet.history", "GET", api_path("fleet", "history"), query_params(range=history_range))
+        return await self._send(call, FleetHistory)
 
     def plan(self, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[PlannedWorker]:
         """The planned actions for each worker, and why."""

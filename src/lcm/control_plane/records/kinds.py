@@ -116,6 +116,7 @@ WORKER_SECRETS = Kind("worker_secrets")
 INSTALLATION = Kind("installation")
 RETENTION_MARKERS = Kind("forgotten")  # stored names do not change
 IDEMPOTENT_RESPONSES = Kind("answers", fields=("at",))
+FLEET_HISTORY = Kind("fleet_history", fields=("at", "interval"))
 
 ALL_KINDS = (
     WORKERS,
@@ -132,6 +133,7 @@ ALL_KINDS = (
     IDEMPOTENT_RESPONSES,
     INSTALLATION,
     RETENTION_MARKERS,
+    FLEET_HISTORY,
 )
 
 WORKER_HISTORY = "history"

@@ -70,6 +70,7 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/lablet-definitions/{name}/{version}/enable"): ADMIN,
     ("POST", "/api/lablet-definitions/{name}/{version}/disable"): ADMIN,
     ("GET", "/api/fleet"): VIEWER,
+    ("GET", "/api/fleet/history"): VIEWER,
     ("GET", "/api/plan"): VIEWER,
     ("POST", "/api/fleet/hold"): OPERATOR,
     ("POST", "/api/fleet/release"): OPERATOR,

@@ -14,6 +14,7 @@ from lcm.control_plane.http.pagination import Cursor, Limit
 from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.control_plane.services import get_services
 from lcm.model.base import Ack, RegionName
+from lcm.model.fleet.history import FleetHistory, HistoryRange
 from lcm.model.fleet.plan import FleetPlan
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
 from lcm.model.fleet.settings_preview import SettingsPreview
@@ -33,6 +34,18 @@ router = APIRouter(prefix="/api", tags=["fleet"], responses=error_responses(401,
 async def fleet_summary(request: Request, caller: Viewer) -> FleetSummary:
     """Get counts, capacity, cost, holds, breakers and leaders."""
     return await get_services(request).fleet.summary()
+
+
+@router.get("/fleet/history")
+async def fleet_history(
+    request: Request,
+    caller: Viewer,
+    history_range: Annotated[
+        HistoryRange, Query(alias="range", description="The last 24 hours, 7 days or 30 days.")
+    ] = "24h",
+) -> FleetHistory:
+    """Get the fleet over time: workers, capacity, use and cost, a sample every five minutes or every hour."""
+    return await get_services(request).fleet_history.read(history_range)
 
 
 @router.get("/plan")
