@@ -42,8 +42,12 @@ deploy-check: $(VENV)/.ready-deploy-tools ## check chart, image recipe, alerts, 
 
 SEEDS ?= 100
 FIRST ?= 1
+TRIALS ?= 1000
 sim: $(VENV)/.ready-dev ## simulate faults from seeds: SEEDS=100 FIRST=1, or SEED=17 for one run with its log (SHRINK=1 minimizes it)
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed "$(SEED)" $(if $(SHRINK),--shrink),--scenarios --seeds $(SEEDS) --first $(FIRST) --coverage)
+
+plan-trials: $(VENV)/.ready-dev ## random fleets: is the plan what is then done? TRIALS=1000 FIRST=1
+	$(BIN)/python -m tests.simulation --plan $(TRIALS) --first $(FIRST)
 
 mutations: $(VENV)/.ready-dev ## check that the simulation detects every deliberate bug
 	$(BIN)/python -m tests.simulation.mutations

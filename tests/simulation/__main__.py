@@ -9,6 +9,7 @@ import time
 from collections import Counter
 
 from tests.simulation.invariants.coverage import after_all, never
+from tests.simulation.plan_trial import run_trials
 from tests.simulation.scenarios.catalog import SCENARIOS
 from tests.simulation.seeds import run_all
 from tests.simulation.shrink import shrink
@@ -28,11 +29,18 @@ def main() -> int:
     parser.add_argument("--coverage", action="store_true", help="say what happened how often")
     parser.add_argument("--complete", action="store_true", help="fail if something that can happen did not")
     parser.add_argument("--try-first", help="one of --scenarios or --seeds that runs before the others")
+    parser.add_argument("--plan", type=int, metavar="N", help="N trials: is the plan what is then done?")
     parser.add_argument("--until-violation", action="store_true", help="end with the first one")
     chosen = parser.parse_args()
+    if chosen.plan is not None:
+        return 1 if run_trials(chosen.first, chosen.plan, _say) else 0
     if chosen.seed is not None:
         return _one(chosen.seed, chosen.jobs, shrunk=chosen.shrink)
     return _many(chosen)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def _one(seed: str, jobs: int, *, shrunk: bool) -> int:

@@ -80,7 +80,7 @@ def test_a_day_of_a_worker(plane: ControlPlaneProcess, controller: FakeWorkerCon
     assert started.end() == 0
 
     plan = terminal("plan")
-    plan.expect("Planned changes: ")
+    plan.expect("1 worker not decided yet")
     plan.expect("day")
     assert plan.end() == 0
 
@@ -94,7 +94,7 @@ def test_termination_asks_first_and_says_what_is_lost(
 
     refused = terminal("workers", "terminate", "doomed")
     refused.expect("12 of 12 nodes, in 3 labs")
-    refused.expect("so far, $0.0208 per hour")
+    refused.expect("so far, $0.0263 per hour")
     refused.expect("Terminate doomed permanently? Type doomed to confirm:")
     refused.type("y\n")
     refused.expect("no changes made")

@@ -1,0 +1,43 @@
+"""The plan is what is then done: a bounded number of random fleets, and the trial notices if it is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+TRIALS = 12
+_WITHOUT_ACTIONS = """
+import sys
+from lcm.controllers.worker.act import control_plane_writer
+control_plane_writer.planned_actions = lambda actions: ()
+from tests.simulation.plan_trial import run_trials
+sys.exit(run_trials(1, 1, print))
+"""
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run trials in a separate process, as `make plan-trials` does."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *arguments],
+        env={**os.environ, "PYTHONHASHSEED": "0", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(900)
+def test_the_actions_of_the_plan_are_the_actions_taken_next() -> None:
+    process = run("--plan", str(TRIALS))
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert f"{TRIALS} trials of the plan, 0 with contradictions" in process.stdout
+    for what in (
+        "worker acted as planned",
+        "worker rested as planned",
+        "dialogs compared",
+        "lablets placed as planned",
+    ):
+        assert what in process.stdout, process.stdout
