@@ -87,11 +87,12 @@ class MortalWire(httpx.AsyncBaseTransport):
         self.sent: list[str] = []
         self.on_death: Callable[[], None] = lambda: None
         self._doom: tuple[str, str] | None = None
+        self._spared = 0
         self._actions: dict[str, Callable[[], Awaitable[object]]] = {}
 
-    def die(self, when: str, request: str) -> None:
-        """`before` or `after` the next request whose method and path end like this."""
-        self._doom = (when, request)
+    def die(self, when: str, request: str, *, spare: int = 0) -> None:
+        """`before` or `after` the next request whose method and path end like this; so many are spared."""
+        self._doom, self._spared = (when, request), spare
 
     def meanwhile(self, request: str, errand: Callable[[], Awaitable[object]]) -> None:
         """Do something else before the next such request is sent."""
@@ -102,6 +103,8 @@ class MortalWire(httpx.AsyncBaseTransport):
         for suffix in [suffix for suffix in self._actions if line.endswith(suffix)]:
             await self._actions.pop(suffix)()
         doomed = self._doom is not None and line.endswith(self._doom[1])
+        if doomed and self._spared:
+            self._spared, doomed = self._spared - 1, False
         if doomed and self._doom is not None and self._doom[0] == "before":
             self.kill()
         if self.dead:

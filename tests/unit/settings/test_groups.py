@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from lcm import settings
 from lcm.http.listener import SHUTDOWN_SECONDS
-from lcm.model.fleet.settings import DriftPolicy, IdleAction
+from lcm.model.fleet.settings import DriftPolicy, IdleAction, LicenseOnStop
 from lcm.settings import Settings, load
 from tests.unit.settings.test_error_messages import FIELDS, GROUPS
 
@@ -71,6 +71,7 @@ DEFAULTS = {
     "worker_auto_pause_enabled": True,
     "worker_auto_pause_snooze_minutes": 60.0,
     "idle_detection_interval": 300.0,
+    "license_on_stop": LicenseOnStop.KEEP,
     "idle_action": IdleAction.PAUSE,
     "worker_discovery_enabled": True,
     "discovery_interval": 300.0,

@@ -267,7 +267,7 @@ def show_worker_history(printer: Printer, name: str, steps: Sequence[WorkerHisto
     printer.table(columns, steps)
 
 
-async def show_termination_losses(session: Session, worker: Worker) -> None:
+async def show_termination_losses(session: Session, worker: Worker, *, release_license: bool = True) -> None:
     """Print the worker and what its termination would lose."""
     now = clock.now()
     samples = await session.client.workers.metrics(worker.id, since=now - METRICS_MAX_AGE)
@@ -278,7 +278,7 @@ async def show_termination_losses(session: Session, worker: Worker) -> None:
             worker.instance_id or "none",
         ),
         ("running", describe_running_nodes(samples[-1] if samples else None, worker)),
-        ("license", describe_license_release(worker)),
+        ("license", describe_license_release(worker, release=release_license)),
     ]
     cost = cost_so_far(worker, now)
     if cost is not None:

@@ -101,10 +101,21 @@ class Workers(Resource):
         return await self._command_with_reason(worker_id, "stop", reason, version, key)
 
     async def terminate(
-        self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
+        self,
+        worker_id: str,
+        reason: str | None = None,
+        *,
+        release_license: bool = True,
+        version: int | None = None,
+        key: str | None = None,
     ) -> Worker:
-        """Set desired status TERMINATED."""
-        return await self._command_with_reason(worker_id, "terminate", reason, version, key)
+        """Set desired status TERMINATED. Without `release_license` a license is not given back, also if sent later."""
+        from lcm.model.worker.requests import CommandRequest, TerminateRequest
+
+        body = CommandRequest(reason=reason)
+        if not release_license:
+            body = TerminateRequest(reason=reason, release_license=False)
+        return await self._command(worker_id, "terminate", body, version, key)
 
     async def drain(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None

@@ -15,6 +15,7 @@ from lcm.model.worker.status import (
     NO_ADDRESS_STATUSES,
     DesiredStatus,
     LicenseOperation,
+    LicenseStatus,
     LostInstancePolicy,
     WorkerOrigin,
     WorkerStatus,
@@ -117,11 +118,12 @@ def stop(worker: Worker, now: datetime, reason: str | None = None) -> Worker:
     return updated_record(worker, now, bump_generation=True, **fields)
 
 
-def terminate(worker: Worker, now: datetime) -> Worker:
-    """Set the desired status to TERMINATED."""
+def terminate(worker: Worker, now: datetime, *, release_license: bool = True) -> Worker:
+    """Set the desired status to TERMINATED. A license that is not to be given back stays so, also if asked later."""
     if worker.status is WorkerStatus.TERMINATED:
         return worker
-    return updated_record(worker, now, bump_generation=True, desired_status=DesiredStatus.TERMINATED)
+    fields = {"desired_status": DesiredStatus.TERMINATED, "release_license": worker.release_license and release_license}
+    return updated_record(worker, now, bump_generation=True, **fields)
 
 
 def drain(worker: Worker, now: datetime, reason: str | None = None, *, by_policy: bool = False) -> Worker:
@@ -262,6 +264,7 @@ def apply_patch(worker: Worker, request: UpdateWorkerRequest, now: datetime) -> 
         raise ProblemError(ProblemCode.INVALID, detail)
     if "license_token" in set_fields:
         fields["has_license_token"] = request.license_token is not None
+        fields["license_token_replaced"] = request.license_token is not None and _is_licensed(worker)
     bump_generation = "lost_instance_policy" in fields or "license_token" in set_fields
     after = updated_record(worker, now, bump_generation=bump_generation, **fields)
     if after is worker and "license_token" in set_fields and request.license_token is not None:
@@ -271,8 +274,17 @@ def apply_patch(worker: Worker, request: UpdateWorkerRequest, now: datetime) -> 
     return after
 
 
-def apply_license_request(worker: Worker, request: LicenseRequest, by: str, now: datetime) -> Worker:
-    """Request a registration or a deregistration. Deregistering also deletes the token."""
+def _is_licensed(worker: Worker) -> bool:
+    return worker.license_status in (LicenseStatus.REGISTERED, LicenseStatus.REGISTERING)
+
+
+def apply_license_request(
+    worker: Worker, request: LicenseRequest, by: str, now: datetime, *, same_token: bool = False
+) -> Worker:
+    """Request a registration or a deregistration. Deregistering also deletes the token.
+
+    A registered CML is deregistered first if the token is another one; `same_token` says that it is not.
+    """
     if worker.status is WorkerStatus.TERMINATED or worker.desired_status is DesiredStatus.TERMINATED:
         raise ProblemError(
             ProblemCode.NOT_POSSIBLE_NOW, "the worker is terminated or being terminated; its license is deregistered"
@@ -283,7 +295,19 @@ def apply_license_request(worker: Worker, request: LicenseRequest, by: str, now:
     pending = worker.pending_license_operation
     if pending is not None and pending.operation is request.operation and request.token is None:
         return worker
-    operation = PendingLicenseOperation(operation=request.operation, requested_at=now, requested_by=by)
+    another = worker.license_token_replaced or (request.token is not None and not same_token)
+    before = pending is not None and pending.deregister_first
+    operation = PendingLicenseOperation(
+        operation=request.operation,
+        deregister_first=registers and _is_licensed(worker) and (another or before),
+        requested_at=now,
+        requested_by=by,
+    )
     return updated_record(
-        worker, now, bump_generation=True, pending_license_operation=operation, has_license_token=registers
+        worker,
+        now,
+        bump_generation=True,
+        pending_license_operation=operation,
+        has_license_token=registers,
+        license_token_replaced=False,
     )

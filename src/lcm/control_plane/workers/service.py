@@ -9,7 +9,14 @@ from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fl
 from lcm.control_plane.fleet.templates import read_template
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import WORKER_HISTORY, WORKERS
-from lcm.control_plane.secrets.worker_secrets import CML_PASSWORD, CML_USERNAME, LICENSE_TOKEN, store_secrets
+from lcm.control_plane.secrets.encryption import DecryptionError
+from lcm.control_plane.secrets.worker_secrets import (
+    CML_PASSWORD,
+    CML_USERNAME,
+    LICENSE_TOKEN,
+    read_secret,
+    store_secrets,
+)
 from lcm.control_plane.workers import lifecycle
 from lcm.control_plane.workers.decisions import read_decision
 from lcm.core import clock
@@ -24,6 +31,8 @@ from lcm.model.worker.status import LicenseOperation
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
+
+    from pydantic import SecretStr
 
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.context import ControlPlaneContext
@@ -138,13 +147,17 @@ class WorkerService:
         name: str,
         *,
         reason: str | None = None,
+        release_license: bool = True,
         if_match: int | None = None,
         key: IdempotencyKey | None = None,
     ) -> bytes:
-        """Run one of `COMMANDS`. A repeated command changes nothing."""
+        """Run one of `COMMANDS`. A repeated command changes nothing. Only a termination reads `release_license`."""
 
         async def attempt(tx: Transaction) -> Worker:
             worker = await tx.worker(worker_id, if_match=if_match)
+            if name == "terminate" and not release_license:
+                leaking = lifecycle.terminate(worker, tx.now, release_license=False)
+                return tx.save_worker(leaking, "terminate", reason or "", release_license=False)
             return tx.save_worker(COMMANDS[name](worker, tx, reason), name.replace("-", "_"), reason or "")
 
         return await self._run(caller, key, attempt)
@@ -177,7 +190,8 @@ class WorkerService:
 
         async def attempt(tx: Transaction) -> Worker:
             worker = await tx.worker(worker_id, if_match=if_match)
-            after = lifecycle.apply_license_request(worker, request, caller.name, tx.now)
+            same = request.token is not None and await self._has_token(tx, worker, request.token)
+            after = lifecycle.apply_license_request(worker, request, caller.name, tx.now, same_token=same)
             secrets: dict[str, str | None] = {}
             if request.token is not None:
                 secrets[LICENSE_TOKEN] = request.token.get_secret_value()
@@ -187,6 +201,16 @@ class WorkerService:
             return tx.save_worker(after, f"license_{request.operation.value}", request.reason or "")
 
         return await self._run(caller, key, attempt)
+
+    async def _has_token(self, tx: Transaction, worker: Worker, token: SecretStr) -> bool:
+        """Whether this is the token that the worker has."""
+        if not worker.has_license_token:
+            return False
+        try:
+            stored = await read_secret(tx.store, self._context.secret_box, worker.id, LICENSE_TOKEN)
+        except (ProblemError, DecryptionError):
+            return False
+        return stored.reveal() == token.get_secret_value()
 
     async def _run(
         self, caller: Caller, key: IdempotencyKey | None, attempt: Callable[[Transaction], Awaitable[Worker]]

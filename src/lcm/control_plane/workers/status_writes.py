@@ -33,6 +33,8 @@ _COPIED_FIELDS = (
     "cml_certificate_presented",
     "terminated_by",
     "terminated_reason",
+    "license_release_started_at",
+    "license_release_ready_at",
 )
 _MAX_REMEMBERED = 20
 STOPPED_EXTERNALLY = "stopped from outside"
@@ -134,8 +136,11 @@ def apply_license_status(worker: Worker, write: LicenseStatusUpdate, now: dateti
     if write.version is not None:
         check_version("worker", worker.version, write.version)
     fields: dict[str, Any] = {"license_status": write.status}
+    pending = worker.pending_license_operation
     if write.clear_pending:
         fields["pending_license_operation"] = None
+    elif write.deregistered and pending is not None:
+        fields["pending_license_operation"] = pending.model_copy(update={"deregister_first": False})
     if write.status is LicenseStatus.DEREGISTERED:
         fields["has_license_token"] = False
     # Until there is a new request, CML would reject the same registration again.

@@ -135,6 +135,7 @@ class WorkerReconciler(Controller["Worker"]):
             launch_resolver=self._launch_resolver,
             settings=lambda: self.cache.settings,
             on_cml_changed=self._cml_changed,
+            license_releases=self.cache.license_releases,
         )
 
     def _create_executor(self, writer: ControlPlaneWriter) -> ActionExecutor:

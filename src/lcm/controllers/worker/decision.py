@@ -95,6 +95,7 @@ class WriteLicenseStatus:
     message: str = ""
     clear_pending: bool = False
     leaked: bool = False
+    deregistered: bool = False  # the registration with the former token has ended; the new one follows
     kind: ActionKind = ActionKind.RECORD
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lcm.client.errors import ClientError
-from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,7 @@ class FleetCache:
         self.fleet: FleetState | None = None
         self.local_hold: Hold | None = None  # set by this process: everything is observed and decided, but not executed
         self._by_instance: dict[str, str] = {}
+        self._release_claims: dict[str, str] = {}  # region by worker
 
     # Workers
 
@@ -38,12 +39,14 @@ class FleetCache:
         gone = self.records.keys() - {worker.id for worker in workers}
         self.records = {worker.id: worker for worker in workers}
         self._by_instance = {worker.instance_id: worker.id for worker in workers if worker.instance_id}
+        self._release_claims = {each: region for each, region in self._release_claims.items() if each in self.records}
         return gone
 
     def update(self, worker: Worker) -> bool:
         """Store one worker. Returns False if it is TERMINATED."""
         if worker.status is WorkerStatus.TERMINATED:
             self.records.pop(worker.id, None)
+            self._release_claims.pop(worker.id, None)
             return False
         self.records[worker.id] = worker
         if worker.instance_id:
@@ -65,6 +68,29 @@ class FleetCache:
             for worker in self.records.values()
             if worker.status is WorkerStatus.RUNNING and worker.desired_status is DesiredStatus.RUNNING
         )
+
+    def license_releases(self, worker: Worker) -> int:
+        """How many other workers of its region are being started to give their licenses back."""
+        return len(self._releasing(worker.aws_region) - {worker.id})
+
+    def claim_license_release(self, worker: Worker, limit: int) -> bool:
+        """Reserve a place for this worker. Two passes at once cannot both take the last one."""
+        if self.license_releases(worker) >= limit:
+            return False
+        self._release_claims[worker.id] = worker.aws_region
+        return True
+
+    def _releasing(self, region: str) -> set[str]:
+        claims = {
+            worker_id
+            for worker_id, claimed in self._release_claims.items()
+            if claimed == region and worker_id in self.records
+        }
+        return claims | {
+            worker.id
+            for worker in self.in_region(region)
+            if worker.license_release_started_at is not None and worker.license_status is LicenseStatus.REGISTERED
+        }
 
     # The fleet
 

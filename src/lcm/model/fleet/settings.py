@@ -28,6 +28,13 @@ class DriftPolicy(CaseInsensitiveEnum):
     ACCEPT = "accept"
 
 
+class LicenseOnStop(CaseInsensitiveEnum):
+    """What happens to the license of a worker when it is stopped."""
+
+    KEEP = "keep"
+    RELEASE = "release"
+
+
 class IdleSettings(LenientModel):
     """When a worker is idle, and whether it is then paused."""
 
@@ -51,6 +58,11 @@ class IdleSettings(LenientModel):
     idle_action: IdleAction = Field(
         default=IdleAction.PAUSE,
         description="The action on an idle worker when both auto-pause and scale-down are enabled.",
+    )
+    license_on_stop: LicenseOnStop = Field(
+        default=LicenseOnStop.KEEP,
+        title="License of a stopped worker",
+        description="Whether a license is given back before each stop, and registered again after the next start.",
     )
 
 

@@ -31,6 +31,7 @@ class ConditionType(CaseInsensitiveEnum):
     TELEMETRY_MISSING = "TelemetryMissing"
     DRAINING = "Draining"
     WAITING = "Waiting"
+    HELD = "Held"
     STUCK = "Stuck"
 
 

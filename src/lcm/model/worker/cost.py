@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lcm.model.formatting import format_usd
 from lcm.model.worker.conditions import STOPPED, ConditionType, find_condition
-from lcm.model.worker.status import CML_STATUSES, STATUSES, LicenseStatus, WorkerStatus
+from lcm.model.worker.status import CML_STATUSES, STATUSES, STOP_STATUSES, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,6 +57,11 @@ def instance_runs(worker: Worker) -> bool:
     if worker.status in (WorkerStatus.FAILED, WorkerStatus.TERMINATING):
         return worker.instance_id is not None and not _was_seen_stopped(worker)
     return STATUSES[worker.status].billed
+
+
+def is_instance_stopped(worker: Worker) -> bool:
+    """Whether its instance is stopped, by its status or by what was last observed."""
+    return worker.instance_id is not None and (worker.status in STOP_STATUSES or _was_seen_stopped(worker))
 
 
 def disk_cost(worker: Worker) -> float | None:
@@ -121,11 +126,20 @@ def describe_running_nodes(sample: MetricsSample | None, worker: Worker) -> str:
     return f"{sample.running_nodes or 0} of {sample.nodes_count or 0} nodes, in {sample.labs_count} labs"
 
 
-def describe_license_release(worker: Worker) -> str:
-    """Describe what happens to the license on termination."""
-    if worker.license_status is LicenseStatus.REGISTERED:
-        return "registered; it is deregistered first, while CML is reachable"
-    return f"{worker.license_status}; nothing to deregister"
+def describe_license_release(worker: Worker, *, release: bool = True) -> str:
+    """Describe what happens to the license on termination, how long that takes and what it costs."""
+    if worker.license_status is not LicenseStatus.REGISTERED:
+        return f"{worker.license_status}; nothing to deregister"
+    if not release or not worker.release_license:
+        return "registered; it is not given back: Cisco will still count it (leaked)"
+    if not is_instance_stopped(worker):
+        return "registered; it is deregistered first, while CML is reachable, usually within 2 minutes"
+    cost = cost_if(worker, running=True)
+    price = "at an unknown price" if cost is None else f"at {format_usd(cost)} an hour"
+    return (
+        "registered; the stopped instance is started once more to deregister it,"
+        f" for 47 minutes at most with the default timeouts, {price}"
+    )
 
 
 class StoppedTransition(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lcm.model.worker.cost import is_instance_stopped
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ NEXT_STEPS: dict[WorkerStatus, dict[DesiredStatus, NextStep]] = {
     WorkerStatus.STOPPED: {
         _RUNNING: _action("{instance} will be started"),
         _STOPPED: _settled("it will stay stopped until a start is requested{needed}: lcm workers start {name}"),
-        _TERMINATED: _action("{instance} will be terminated"),
+        _TERMINATED: _action("{instance} will be terminated{license}"),
     },
     WorkerStatus.TERMINATING: dict.fromkeys(
         DesiredStatus, _wait("it will become TERMINATED as soon as EC2 reports that {instance} is terminated{license}")
@@ -116,7 +117,7 @@ def next_step_of(worker: Worker) -> NextStep:
     step = steps[worker.desired_status]
     instance = f"instance {worker.instance_id}" if worker.instance_id else "its instance"
     cleanup = (
-        f"{instance} will be terminated"
+        f"{instance} will be terminated{_license_clause(worker)}"
         if worker.instance_id
         else "it will become TERMINATED because it has no instance"
     )
@@ -133,4 +134,12 @@ def next_step_of(worker: Worker) -> NextStep:
 
 
 def _license_clause(worker: Worker) -> str:
-    return "; its license will be deregistered first" if worker.license_status is LicenseStatus.REGISTERED else ""
+    if worker.license_status is not LicenseStatus.REGISTERED:
+        return ""
+    if not worker.release_license:
+        return "; its license will not be given back and is leaked"
+    if worker.license_release_started_at is not None:
+        return "; it was started once more, and its license will be deregistered first"
+    if is_instance_stopped(worker):
+        return "; it will be started once more before that, to deregister its license"
+    return "; its license will be deregistered first"

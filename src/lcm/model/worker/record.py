@@ -68,6 +68,9 @@ class PendingLicenseOperation(Record):
     """A license operation that a person requested."""
 
     operation: Annotated[LicenseOperation, CARRIED]
+    deregister_first: bool = Field(
+        default=False, description="Whether CML is registered with a former token, which is deregistered first."
+    )
     requested_at: UtcDatetime
     requested_by: str
 
@@ -114,6 +117,18 @@ class Worker(Record):
     license_status: Annotated[LicenseStatus, CARRIED] = LicenseStatus.UNREGISTERED
     license_failed_generation: int | None = None
     has_license_token: bool = False
+    license_token_replaced: bool = Field(
+        default=False, description="Whether the token was replaced while CML was registered with the former one."
+    )
+    release_license: bool = Field(
+        default=True, description="Whether its license is given back before it is terminated; once false, always false."
+    )
+    license_release_started_at: UtcDatetime | None = Field(
+        default=None, description="When its stopped instance was started only to give its license back."
+    )
+    license_release_ready_at: UtcDatetime | None = Field(
+        default=None, description="When CML responded after that start."
+    )
     pending_license_operation: PendingLicenseOperation | None = None
     lost_instance_policy: Annotated[LostInstancePolicy, CARRIED] = LostInstancePolicy.TERMINATE
     idle_detection_enabled: bool = True

@@ -116,6 +116,15 @@ class CommandRequest(StrictModel):
     reason: Reason | None = None
 
 
+class TerminateRequest(CommandRequest):
+    """The body of a termination: a reason, and whether the license is given back first."""
+
+    release_license: StrictBool = Field(
+        default=True,
+        description="Whether a registered license is given back first; once false, always false.",
+    )
+
+
 class HoldRequest(StrictModel):
     """Place a worker or the fleet on hold: nothing is changed until the hold ends."""
 
@@ -174,6 +183,8 @@ class WorkerStatusUpdate(StrictModel):
         default=False,
         description="Whether the instance is given up because EC2 no longer lists it; false if EC2 shows it as ended.",
     )
+    license_release_started_at: RequestedTime | None = None
+    license_release_ready_at: RequestedTime | None = None
     launch_intent: None = Field(
         default=None,
         description="Null if the launch attempt was resolved and launched nothing. The next attempt has a new number.",
@@ -222,6 +233,9 @@ class LicenseStatusUpdate(StrictModel):
     clear_pending: StrictBool = False
     leaked: StrictBool = Field(
         default=False, description="Whether CML lost the registration while Cisco still counts it."
+    )
+    deregistered: StrictBool = Field(
+        default=False, description="Whether the registration with the former token has ended; the new one follows."
     )
     message: Annotated[SingleLineText, Field(max_length=1000)] = ""
 

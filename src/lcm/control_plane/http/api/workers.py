@@ -41,6 +41,7 @@ from lcm.model.worker.requests import (
     CreateWorkerRequest,
     HoldRequest,
     LicenseRequest,
+    TerminateRequest,
     UpdateWorkerRequest,
 )
 
@@ -108,10 +109,19 @@ async def patch_worker(
 
 @router.delete("/{worker_id}", status_code=202, response_model=Worker, responses=error_responses(404, 409, 412))
 async def delete_worker(
-    request: Request, caller: Operator, worker_id: WorkerIdPath, if_match: IfMatchDep, key: IdempotencyKeyDep
+    request: Request,
+    caller: Operator,
+    worker_id: WorkerIdPath,
+    if_match: IfMatchDep,
+    key: IdempotencyKeyDep,
+    release_license: Annotated[
+        bool, Query(description="Whether a registered license is given back first; once false, always false.")
+    ] = True,
 ) -> Response:
     """Request termination of a worker. Its record is kept."""
-    record = await get_services(request).workers.command(caller, worker_id, "terminate", if_match=if_match, key=key)
+    record = await get_services(request).workers.command(
+        caller, worker_id, "terminate", release_license=release_license, if_match=if_match, key=key
+    )
     return versioned_response(record, 202)
 
 
@@ -167,6 +177,29 @@ async def explain_worker(request: Request, caller: Viewer, worker_id: WorkerIdPa
     return await get_services(request).workers.explain(worker_id)
 
 
+@router.post("/{worker_id}/terminate", status_code=202, response_model=Worker, responses=error_responses(404, 409, 412))
+async def terminate_worker(
+    request: Request,
+    caller: Operator,
+    worker_id: WorkerIdPath,
+    if_match: IfMatchDep,
+    key: IdempotencyKeyDep,
+    body: TerminateRequest | None = None,
+) -> Response:
+    """Request termination of the worker. A registered license is given back first, unless told otherwise."""
+    body = body or TerminateRequest()
+    record = await get_services(request).workers.command(
+        caller,
+        worker_id,
+        "terminate",
+        reason=body.reason,
+        release_license=body.release_license,
+        if_match=if_match,
+        key=key,
+    )
+    return versioned_response(record, 202)
+
+
 def _add_command_route(name: str, text: str) -> None:
     async def route(
         request: Request,
@@ -197,7 +230,6 @@ def _add_command_route(name: str, text: str) -> None:
 for _name, _text in (
     ("start", "Request that the worker runs. An ongoing drain is cancelled."),
     ("stop", "Request that the worker stops, without waiting for lablets."),
-    ("terminate", "Request termination of the worker."),
     ("drain", "Drain the worker: it takes no new lablets, waits for those on it, then stops."),
     ("cancel-drain", "Cancel the drain: the worker takes lablets again."),
     ("retry", "Retry a failed worker."),

@@ -74,6 +74,7 @@ class ActionPreview:
     cost: str = ""
     cost_change_usd: float = 0.0
     losses: tuple[tuple[str, str], ...] = ()
+    can_leak_license: bool = False  # a registered license would be given back, which can be skipped
 
 
 def available_actions(worker: Worker, now: datetime) -> list[str]:
@@ -102,8 +103,10 @@ def preview_action(
     if after == worker:
         return ActionPreview(action, changes=False, effect="No change needed.")
     cost, cost_change = _cost(worker, after, action)
+    licensed = worker.license_status is LicenseStatus.REGISTERED and worker.release_license
     return ActionPreview(
         action,
+        can_leak_license=action == "terminate" and licensed,
         effect=_release_text(planned, after) if planned is not None else _effect_text(after, action, now),
         cost=cost,
         cost_change_usd=cost_change,

@@ -181,7 +181,10 @@ async def _run_command(
         body = await workers.hold(caller, worker_id, hold_request(form), version, key)
     else:
         reason = form_reason(form)
-        body = await workers.command(caller, worker_id, action, reason=reason, if_match=version, key=key)
+        release = not form_field(form, "leak_license")
+        body = await workers.command(
+            caller, worker_id, action, reason=reason, release_license=release, if_match=version, key=key
+        )
     return Worker.model_validate_json(body)
 
 

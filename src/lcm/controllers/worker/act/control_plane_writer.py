@@ -96,6 +96,7 @@ class ControlPlaneWriter:
             version=worker.version,
             clear_pending=write.clear_pending,
             leaked=write.leaked,
+            deregistered=write.deregistered,
             message=single_line(write.message, _MAX_MESSAGE),
         )
         return await self.internal.write_license_status(self._leader(), worker.id, body)

@@ -21,6 +21,7 @@ from lcm.controllers.worker.decide import decide
 from lcm.controllers.worker.decide.pending import DEFINITE_ERRORS, launch_failed, launched
 from lcm.controllers.worker.decide.shared.forecast import forecast
 from lcm.controllers.worker.decide.shared.instance import BY_DISCOVERY, instance_call_failed
+from lcm.controllers.worker.decide.shared.license_release import MAX_RELEASES_PER_REGION
 from lcm.controllers.worker.decide.shared.waiting import bound_wait
 from lcm.controllers.worker.decision import (
     ChangeInstance,
@@ -271,10 +272,16 @@ class ActionExecutor:
     async def _check_before(self, current: ReconcilePass, action: Action) -> None:
         if action.kind is ActionKind.RECORD:
             return
+        if isinstance(action, WriteStatus) and "license_release_started_at" in action.fields:
+            self._claim_license_release(current.worker)
         if action.kind is ActionKind.WORLD:
             # Before the record is read: a call that is sent later than authorized would act on an outdated desire.
             current.authorization = self._calls.authorize()
         await self._check_unchanged(current)
+
+    def _claim_license_release(self, worker: Worker) -> None:
+        if not self._cache.claim_license_release(worker, MAX_RELEASES_PER_REGION):
+            raise PassInterruptedError("other workers of the region were first to give their licenses back")
 
     async def _check_unchanged(self, current: ReconcilePass) -> None:
         """Raise if a hold was placed or the worker was changed since the decision."""

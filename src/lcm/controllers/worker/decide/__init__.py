@@ -20,6 +20,7 @@ from lcm.controllers.worker.decide import (
 from lcm.controllers.worker.decide.shared.conditions import decision_inputs, instance_visibility
 from lcm.controllers.worker.decide.shared.hold import apply_hold
 from lcm.controllers.worker.decide.shared.license import deregistration_result
+from lcm.controllers.worker.decide.shared.license_release import note_hold
 from lcm.controllers.worker.decide.shared.waiting import bound_wait, note_blindness
 from lcm.controllers.worker.decision import WriteLicenseStatus, skip
 from lcm.controllers.worker.observe.observation import InstanceObservation, LossVerdict, Visibility
@@ -73,4 +74,4 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     decided = bound_wait(worker, note_blindness(worker, observed, decided), policy, now)
     decided = replace(decided, inputs={**decision_inputs(worker, observed), **decided.inputs})
     hold = policy.hold_on(worker, now)
-    return decided if hold is None else apply_hold(decided, hold, now)
+    return decided if hold is None else note_hold(worker, apply_hold(decided, hold, now))

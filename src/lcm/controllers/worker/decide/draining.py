@@ -19,6 +19,7 @@ from lcm.controllers.worker.decide.shared.instance import (
     instance_not_visible,
     unexpected_state,
 )
+from lcm.controllers.worker.decide.shared.license_release import releases_on_stop
 from lcm.controllers.worker.decision import ConditionUpdate, WriteStatus, wait
 from lcm.model.formatting import count_with_verb
 from lcm.model.worker.conditions import ConditionStatus, ConditionType
@@ -70,7 +71,7 @@ def _drain(worker: Worker, observed: Observation, policy: Policy, now: datetime)
         if busy
         else "no work is left on the worker"
     )
-    return begin_stop(reason)
+    return begin_stop(reason, release_first=releases_on_stop(worker, policy))
 
 
 def _busy(observed: Observation) -> str:

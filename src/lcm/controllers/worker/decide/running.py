@@ -27,6 +27,7 @@ from lcm.controllers.worker.decide.shared.instance import (
     unexpected_state,
 )
 from lcm.controllers.worker.decide.shared.license import license_step
+from lcm.controllers.worker.decide.shared.license_release import releases_on_stop
 from lcm.controllers.worker.decision import CheckIdle, ConditionUpdate, WriteStatus, success, wait
 from lcm.controllers.worker.observe.observation import NO_EVENTS
 from lcm.core.controller.resources import Outcome
@@ -60,7 +61,8 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
             return follow_instance(worker, observed)
         return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
     if worker.desired_status is DesiredStatus.STOPPED:
-        return begin_stop(f"the desired status is STOPPED{_pause_reason(worker)}")
+        reason = f"the desired status is STOPPED{_pause_reason(worker)}"
+        return begin_stop(reason, release_first=releases_on_stop(worker, policy))
     return _decide_running(worker, observed, policy, now)
 
 

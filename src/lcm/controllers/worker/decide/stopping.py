@@ -16,6 +16,7 @@ from lcm.controllers.worker.decide.shared.conditions import (
     stuck,
 )
 from lcm.controllers.worker.decide.shared.instance import begin_termination, instance_not_visible, unexpected_state
+from lcm.controllers.worker.decide.shared.license_release import release_before_stop
 from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING
 from lcm.controllers.worker.decide.starting import CML_BOOTING
 from lcm.controllers.worker.decision import ChangeInstance, CloudCall, WriteStatus, success, wait
@@ -37,7 +38,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     if worker.instance_id is None:
         reason = "the worker has no instance to stop"
         return success("stopping.no_instance", reason, WriteStatus(WorkerStatus.STOPPED, reason))
-    decided = _decide(worker, observed, policy)
+    decided = _decide(worker, observed, policy, now)
     waited = seconds_in_status(worker, now)
     if waited > policy.stuck_after and not any(isinstance(action, WriteStatus) for action in decided.actions):
         message = f"STOPPING for {waited / 60:.0f} minutes; last observed: {observed.instance.summary}"
@@ -45,7 +46,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     return decided
 
 
-def _decide(worker: Worker, observed: Observation, policy: Policy) -> Decision:
+def _decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
     state = observed.instance.state
     if state is InstanceState.STOPPED:
         write = WriteStatus(WorkerStatus.STOPPED, "the instance is stopped")
@@ -55,7 +56,7 @@ def _decide(worker: Worker, observed: Observation, policy: Policy) -> Decision:
             return success("stopping.stopped", "the instance is stopped", write, conditions=conditions)
         return wait("stopping.stopped", "the instance is stopped", write, after=after, conditions=conditions)
     if state is InstanceState.RUNNING:
-        return _still_runs(worker, observed)
+        return _still_runs(worker, observed, policy, now)
     if state in (InstanceState.STOPPING, InstanceState.PENDING):
         condition = instance_ready(False, state.value.capitalize())
         return wait(
@@ -67,7 +68,7 @@ def _decide(worker: Worker, observed: Observation, policy: Policy) -> Decision:
     return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
 
 
-def _still_runs(worker: Worker, observed: Observation) -> Decision:
+def _still_runs(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
     if worker.desired_status is DesiredStatus.RUNNING:
         reason = "the instance runs, and the desired status is RUNNING again"
         write = WriteStatus(
@@ -76,4 +77,7 @@ def _still_runs(worker: Worker, observed: Observation) -> Decision:
         return wait(
             "stopping.running", reason, write, after=0.0, conditions=(instance_ready(True, "Running"), CML_BOOTING)
         )
+    release = release_before_stop(worker, observed, policy, now)
+    if release is not None:
+        return release
     return wait("stopping.stop", "the instance still runs", ChangeInstance(CloudCall.STOP), after=POLL_SECONDS)

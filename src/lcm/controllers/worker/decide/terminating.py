@@ -13,18 +13,20 @@ from lcm.controllers.worker.decide.shared.instance import (
     instance_not_visible,
     unrecognized_state,
 )
+from lcm.controllers.worker.decide.shared.license_release import (
+    RULE_PREFIX,
+    release_before_termination,
+    release_bound,
+)
 from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING
 from lcm.controllers.worker.decision import (
     ChangeInstance,
     CloudCall,
-    DeregisterLicense,
-    WriteLicenseStatus,
     WriteStatus,
     success,
     wait,
 )
-from lcm.controllers.worker.observe.observation import LicenseTaskState
-from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     from lcm.controllers.worker.deps import Policy
     from lcm.controllers.worker.observe.observation import Observation
     from lcm.model.worker.record import Worker
-
-_LICENSED_STATUSES = (LicenseStatus.REGISTERED, LicenseStatus.REGISTERING)
 
 
 def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
@@ -48,9 +48,12 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     if observed.instance.gone:
         return instance_lost(worker, observed, policy)
     decided = _decide(worker, observed, policy, now)
-    waited = seconds_in_status(worker, now)
+    if decided.rule.startswith(RULE_PREFIX):
+        return decided
+    waited = (now - release_bound(worker, policy)).total_seconds()
     if waited > policy.stuck_after:
-        message = f"TERMINATING for {waited / 60:.0f} minutes; last observed: {observed.instance.summary}"
+        in_status = seconds_in_status(worker, now)
+        message = f"TERMINATING for {in_status / 60:.0f} minutes; last observed: {observed.instance.summary}"
         return decided.with_added(conditions=(stuck("StillTerminating", message),))
     return decided
 
@@ -73,36 +76,9 @@ def _decide(worker: Worker, observed: Observation, policy: Policy, now: datetime
             f"EC2 reports the instance as {state.value} although it was shutting down, and termination is not desired"
         )
         return wait("terminating.not_desired", reason)
-    release = _deregister_first(worker, observed, policy, now)
+    release = release_before_termination(worker, observed, policy, now)
     if release is not None:
         return release
     return wait(
         "terminating.terminate", "termination is requested", ChangeInstance(CloudCall.TERMINATE), after=POLL_SECONDS
-    )
-
-
-def _deregister_first(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision | None:
-    """What to do about the license before the termination; None if nothing, or not any more."""
-    if worker.license_status not in _LICENSED_STATUSES or observed.instance.state is not InstanceState.RUNNING:
-        return None
-    task = observed.license_task
-    if task in (LicenseTaskState.RELEASED, LicenseTaskState.LEAKED):
-        leaked = task is LicenseTaskState.LEAKED
-        message = (
-            "CML deregistered locally, but Cisco still counts the license"
-            if leaked
-            else "deregistered before termination"
-        )
-        write = WriteLicenseStatus(LicenseStatus.DEREGISTERED, message, clear_pending=True, leaked=leaked)
-        return wait("terminating.license_released", message, write, after=0.0)
-    left = policy.license_release_timeout - seconds_in_status(worker, now)
-    if left <= 0:
-        return None
-    if task is LicenseTaskState.RUNNING:
-        return wait("terminating.license_releasing", "the license is being deregistered", after=min(left, POLL_SECONDS))
-    return wait(
-        "terminating.license_release",
-        "the license is deregistered first",
-        DeregisterLicense(),
-        after=min(left, POLL_SECONDS),
     )

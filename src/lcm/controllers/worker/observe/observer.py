@@ -20,6 +20,7 @@ from lcm.model.worker.status import CML_STATUSES, DesiredStatus, LicenseStatus, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from lcm.controllers.worker.act.license_tasks import LicenseTasks
     from lcm.controllers.worker.discovery.region_monitor import RegionMonitor
@@ -46,6 +47,7 @@ class WorkerObserver:
         launch_resolver: LaunchResolver,
         settings: Callable[[], FleetSettings | None],
         on_cml_changed: Callable[[str], None],
+        license_releases: Callable[[Worker], int] = lambda _worker: 0,
     ) -> None:
         self._regions = regions
         self._cml_monitor = cml_monitor
@@ -53,6 +55,7 @@ class WorkerObserver:
         self._launch_resolver = launch_resolver
         self._settings = settings
         self._on_cml_changed = on_cml_changed
+        self._license_releases = license_releases
         self._queries: set[asyncio.Task[None]] = set()
 
     async def observe(self, worker: Worker, memory: WorkerMemory, memories: WorkerMemories) -> Observation:
@@ -80,6 +83,7 @@ class WorkerObserver:
             license_task=self._license_tasks.state(worker.id, worker.instance_id),
             license_error=self._license_tasks.error(worker.id, worker.instance_id),
             license_requested_at=self._license_tasks.requested_at(worker.id, worker.instance_id),
+            license_releases=self._license_releases(worker),
             no_capacity_at=memory.no_capacity_at(worker),
             boottime=clock.boottime(),
         )
@@ -112,6 +116,8 @@ class WorkerObserver:
 
     async def _cml(self, worker: Worker) -> CmlObservation:
         """The last observation where that is enough: only a drain waits for a query; others are woken by its result."""
+        if worker.license_release_started_at is not None:
+            return self._cml_of_started(worker, worker.license_release_started_at)
         if worker.status not in CML_STATUSES or worker.instance_id is None:
             return self._cml_monitor.last_observation(worker)
         if worker.status is WorkerStatus.DRAINING:
@@ -121,6 +127,14 @@ class WorkerObserver:
         with_license = _license_in_progress(worker, last, self._license_tasks.state(worker.id, worker.instance_id))
         if last.ready is not True or with_license:
             self._query_soon(worker, with_license=with_license)
+        return last
+
+    def _cml_of_started(self, worker: Worker, started_at: datetime) -> CmlObservation:
+        """CML on an instance that was started only to give its license back: older responses do not count."""
+        last = self._cml_monitor.last_observation(worker)
+        answered = last.ready is True and last.queried_at is not None and last.queried_at >= started_at
+        if not answered and worker.license_release_ready_at is None:
+            self._query_soon(worker, with_license=False)
         return last
 
     def _query_soon(self, worker: Worker, *, with_license: bool) -> None:

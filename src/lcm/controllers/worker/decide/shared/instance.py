@@ -27,7 +27,7 @@ from lcm.controllers.worker.decide.shared.conditions import (
 from lcm.controllers.worker.decide.shared.waiting import waiting_for
 from lcm.controllers.worker.decision import ChangeInstance, CloudCall, WriteStatus, retry, success, wait
 from lcm.controllers.worker.observe.observation import LossVerdict, Visibility
-from lcm.model.worker.conditions import INSTANCE_MISSING
+from lcm.model.worker.conditions import INSTANCE_MISSING, STOPPED
 from lcm.model.worker.status import STOP_STATUSES, DesiredStatus, LostInstancePolicy, WorkerStatus
 
 if TYPE_CHECKING:
@@ -156,13 +156,16 @@ def begin_termination(worker: Worker, observed: Observation, policy: Policy) -> 
     if worker.instance_id is None or observed.instance.gone:
         return instance_lost(worker, observed, policy)
     write = WriteStatus(WorkerStatus.TERMINATING, "termination is requested", ActionKind.INTENT)
-    conditions = (instance_ready(False, "Terminating"), NOT_DRAINING, NOT_STUCK)
+    stopped = observed.instance.state is InstanceState.STOPPED
+    conditions = (instance_ready(False, STOPPED if stopped else "Terminating"), NOT_DRAINING, NOT_STUCK)
     return wait("terminate.begin", "termination is requested", write, after=0.0, conditions=conditions)
 
 
-def begin_stop(reason: str, *before: WriteStatus) -> Decision:
-    """STOPPED is desired and the instance runs: record STOPPING and stop it."""
+def begin_stop(reason: str, *before: WriteStatus, release_first: bool = False) -> Decision:
+    """STOPPED is desired and the instance runs: record STOPPING and stop it, or give its license back first."""
     write = WriteStatus(WorkerStatus.STOPPING, reason, ActionKind.INTENT)
+    if release_first:
+        return wait("stop.begin", reason, *before, write, after=0.0, conditions=(NOT_DRAINING, NOT_STUCK))
     conditions = (instance_ready(False, "Stopping"), *CML_NOT_RUNNING, NOT_DRAINING, NOT_STUCK)
     return wait(
         "stop.begin", reason, *before, write, ChangeInstance(CloudCall.STOP), after=POLL_SECONDS, conditions=conditions
@@ -242,6 +245,9 @@ def instance_call_failed(worker: Worker, call: CloudCall, error: Exception) -> D
         return retry(f"{call.value}.not_authenticated", reason, conditions=(waits,))
     if isinstance(error, CloudRefusedError):
         reason = f"EC2 refused to {call.value} the instance: {error}"
+        if call is CloudCall.START and worker.status is WorkerStatus.TERMINATING:
+            reason = f"the instance cannot be started to deregister its license, which is leaked: {reason}"
+            return wait("terminating.not_startable", reason, ChangeInstance(CloudCall.TERMINATE), after=POLL_SECONDS)
         if call is CloudCall.START:
             return success("start.refused", reason, WriteStatus(WorkerStatus.FAILED, reason, ActionKind.RECORD))
         return retry(f"{call.value}.refused", reason, conditions=(stuck("Refused", reason),))

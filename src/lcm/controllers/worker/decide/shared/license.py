@@ -41,6 +41,8 @@ def _license_step(worker: Worker, observed: Observation) -> Decision | None:
     pending = worker.pending_license_operation
     if pending is not None and pending.operation is LicenseOperation.DEREGISTER:
         return _deregister(worker, observed, progress.phase)
+    if pending is not None and pending.deregister_first:
+        return _replace_registration(observed, progress.phase)
     if progress.phase is LicensePhase.REGISTERED:
         return _registered(worker, progress.reason)
     if progress.phase is LicensePhase.UNKNOWN:
@@ -104,6 +106,31 @@ def _register(worker: Worker, observed: Observation, phase: LicensePhase, reason
         conditions=(condition, waiting_for(LICENSE_PENDING, why)),
         after=LICENSE_POLL_SECONDS,
     )
+
+
+def _replace_registration(observed: Observation, phase: LicensePhase) -> Decision:
+    """CML is registered with a former token: deregister it, then register with the new one."""
+    task = observed.license_task
+    ended = task in (LicenseTaskState.RELEASED, LicenseTaskState.LEAKED)
+    if ended or phase in (LicensePhase.UNREGISTERED, LicensePhase.FAILED):
+        leaked = task is LicenseTaskState.LEAKED
+        why = "the former registration has ended; CML is registered with the new token"
+        before = WriteLicenseStatus(
+            LicenseStatus.REGISTERING, why, leaked=leaked, deregistered=True, kind=ActionKind.INTENT
+        )
+        condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Registering", why)
+        return Decision(
+            "license.register_anew",
+            why,
+            (before, RegisterLicense()),
+            conditions=(condition, waiting_for(LICENSE_PENDING, why)),
+            after=LICENSE_POLL_SECONDS,
+        )
+    why = _with_last_error("another token was given; the former registration is ended first", observed)
+    calls = task is not LicenseTaskState.RUNNING and phase is LicensePhase.REGISTERED
+    actions: tuple[Action, ...] = (DeregisterLicense(),) if calls else ()
+    conditions = (waiting_for(LICENSE_PENDING, why),)
+    return Decision("license.replace", why, actions, conditions=conditions, after=LICENSE_POLL_SECONDS)
 
 
 def deregistration_result(worker: Worker, observed: Observation) -> WriteLicenseStatus | None:
