@@ -16,6 +16,7 @@ ALL = (
     "aws_sweep",
     "store",
     "api",
+    "search",
     "placement",
     "stream",
     "browser",

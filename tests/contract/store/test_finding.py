@@ -96,6 +96,34 @@ async def test_contains_all_requires_each_of_the_texts(store: Store) -> None:
         assert sum(count for _, count, _ in await store.count_by(WORKERS, ["status"], where)) == len(found.split())
 
 
+async def test_a_search_keeps_to_the_other_conditions(store: Store) -> None:
+    """The text has an index of its own, which the archived documents are excluded by."""
+    await store.commit(
+        [
+            worker("a", text="alpha\nEU", status="up", cost=2),
+            worker("b", text="alpha\neu", status="gone", cost=1),
+            worker("c", text="bravo\neu", status="up", cost=1),
+            worker("d", text=None, status="up", cost=0),
+            worker("e", text="alpha\neu", status="down", cost=1),
+        ]
+    )
+    present: dict[str, list[FieldValue]] = {"status": ["gone"]}
+    for where, found in (
+        (Where(contains_all={"text": ["alpha", "eu"]}), "e b a"),
+        (Where(none_of=present, contains_all={"text": ["alpha"]}), "e a"),
+        (Where(none_of=present, any_of={"status": ["up"]}, contains_all={"text": ["eu"]}), "c a"),
+        (Where(any_of={"text": [None]}), "d"),
+        (Where(none_of=present, contains_all={"text": []}), "d c e a"),
+    ):
+        page = await store.find(WORKERS, where, sort=Sort("cost"))
+        costs = sorted(found.split(), key="dbcea".index)
+        assert [item.id for item in page.items] == costs, where
+        assert sum(count for _, count, _ in await store.count_by(WORKERS, ["status"], where)) == len(costs)
+    await store.commit([worker("a", await revision(store, WORKERS, "a"), text="changed", status="up", cost=2)])
+    assert await ids(store, Where(contains_all={"text": ["changed"]})) == ["a"]
+    assert await ids(store, Where(none_of=present, contains_all={"text": ["alpha"]})) == ["e"]
+
+
 async def test_a_page_can_be_reached_by_its_number(store: Store) -> None:
     await fill(store, [f"n{number}" for number in range(7)])
     for descending in (False, True):

@@ -17,9 +17,11 @@ START = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
 
 WORKERS = Kind(
     "worker",
-    fields=("name", "status", "region", "cost", "held"),
+    fields=("name", "status", "region", "cost", "held", "text"),
+    searched=("text",),
     unique=("name", "instance"),
     grouped=("status", "region", "cost"),
+    archived=(("status", ("gone",)),),
 )
 NOTES = Kind("note")
 KINDS = (WORKERS, NOTES)

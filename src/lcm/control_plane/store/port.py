@@ -69,7 +69,7 @@ class Kind:
     name: str
     fields: tuple[str, ...] = ()
     unique: tuple[str, ...] = ()
-    searched: tuple[str, ...] = ()  # declared fields that only `contains` and `contains_all` use; they have no index
+    searched: tuple[str, ...] = ()  # declared fields of long text that only `contains` and `contains_all` use
     grouped: tuple[str, ...] = ()  # fields that `count_by` groups by or sums up; one index covers them
     archived: tuple[tuple[str, tuple[str, ...]], ...] = ()  # fields with the values of documents that pile up
 

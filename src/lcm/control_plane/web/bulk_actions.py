@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
-from lcm.control_plane.errors import ProblemError
+from starlette.datastructures import QueryParams
+
+from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.http.query_params import split_values
 from lcm.control_plane.web.forms import parse_version, query_ids, require_typed
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
@@ -18,20 +21,44 @@ if TYPE_CHECKING:
     from fastapi.responses import HTMLResponse
 
     from lcm.control_plane.records.idempotency import IdempotencyKey
+    from lcm.control_plane.store.port import Kind, Store, StoredDocument
+    from lcm.control_plane.web.list_query import ListQuery
     from lcm.control_plane.web.workers.action_preview import ActionPreview
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
-MAX_BULK_TARGETS: Final = 500
+MAX_BULK_TARGETS: Final = 10_000
 _MAX_PLANS_SHOWN = 20
+_PAGE = 100
+_AT_ONCE = 50
 
 
-def selected_ids(request: Request, noun: str) -> list[str]:
-    """The IDs of the selected records, at least one."""
+async def selected_documents(
+    request: Request, store: Store, kind: Kind, query_class: type[ListQuery], noun: str
+) -> Sequence[StoredDocument]:
+    """The selected records: all that match the query of the list, or those that were ticked; at least one."""
+    if "matching" in request.query_params:
+        query = query_class.from_query(QueryParams(request.query_params["matching"]))
+        return await _matching_documents(store, kind, query, noun)
     ids = query_ids(request, MAX_BULK_TARGETS)
     if not ids:
         raise ProblemError(ProblemCode.INVALID, f"ids: select at least one {noun} and an action")
-    return ids
+    found = await store.get_many(kind, ids)
+    return [found[each] for each in ids if each in found]
+
+
+async def _matching_documents(store: Store, kind: Kind, query: ListQuery, noun: str) -> Sequence[StoredDocument]:
+    found: list[StoredDocument] = []
+    after: str | None = None
+    while True:
+        page = await store.find(kind, query.where(), sort=query.sort_order(), after=after, limit=_PAGE)
+        found += page.items
+        after = page.next_cursor
+        if len(found) > MAX_BULK_TARGETS:
+            detail = f"more than {MAX_BULK_TARGETS:,} {noun}s match; narrow the search and act on fewer at once"
+            raise ProblemError(ProblemCode.INVALID, f"matching: {detail}")
+        if after is None:
+            return found
 
 
 def render_bulk_confirmation(
@@ -48,6 +75,7 @@ def render_bulk_confirmation(
     `lost` says what cannot be recovered; `cost_changes` are the changes of the hourly cost.
     """
     changing = [(record, preview) for record, preview in previews if preview.changes]
+    skipped = [(record, preview) for record, preview in previews if not preview.changes]
     return render_fragment(
         "shared/_confirm_bulk.html",
         action_url=action_url,
@@ -56,7 +84,8 @@ def render_bulk_confirmation(
         plans=_group_by_effect(changing[:_MAX_PLANS_SHOWN]),
         more=max(0, len(changing) - _MAX_PLANS_SHOWN),
         count=len(changing),
-        skipped=[(record, preview) for record, preview in previews if not preview.changes],
+        skipped=skipped[:_MAX_PLANS_SHOWN],
+        more_skipped=max(0, len(skipped) - _MAX_PLANS_SHOWN),
         targets=",".join(f"{record.id}:{record.version}" for record, _ in changing),
         lost=lost,
         saved=-sum(change for change in cost_changes if change < 0),
@@ -81,16 +110,28 @@ async def apply_to_each(
     """Change each record on its own; a refusal does not affect the others. The user typed how many there are."""
     targets = split_values(form.get("targets", []))[:MAX_BULK_TARGETS]
     require_typed(form, str(len(targets)), "number of records")
-    done, refused = 0, []
-    for target in targets:
+    changed_meanwhile: list[str] = []
+    refused: list[str] = []
+
+    async def change_one(target: str) -> None:
         record_id, _, version = target.partition(":")
         part_key = None if key is None else key.for_part(record_id)
         try:
             await change(record_id, parse_version(version), part_key)
-            done += 1
+        except PreconditionFailedError:
+            changed_meanwhile.append(record_id)
         except (ProblemError, IllegalWorkerTransitionError) as error:
             refused.append(f"{record_id}: {getattr(error, 'detail', error)}")
-    message = f"{result_text}: {done} of {done + len(refused)}"
-    if refused:
-        return render_toast(f"{message}. {'; '.join(refused[:3])}", kind="bad", triggers=DONE_EVENT)
+
+    for begin in range(0, len(targets), _AT_ONCE):  # commits that wait together are made durable together
+        await asyncio.gather(*(change_one(target) for target in targets[begin : begin + _AT_ONCE]))
+    done = len(targets) - len(changed_meanwhile) - len(refused)
+    message = f"{result_text}: {done:,} of {len(targets):,}"
+    problems = refused[:3]
+    if changed_meanwhile:
+        others = f" and {len(changed_meanwhile) - 3} more" if len(changed_meanwhile) > 3 else ""
+        named = ", ".join(changed_meanwhile[:3]) + others
+        problems.insert(0, f"Skipped because its version changed since the dialog was opened: {named}")
+    if problems:
+        return render_toast(f"{message}. {'; '.join(problems)}", kind="bad", triggers=DONE_EVENT)
     return render_toast(message, triggers=DONE_EVENT)

@@ -110,17 +110,22 @@ async def read_list_page(store: Store, kind: Kind, query: ListQuery) -> tuple[Se
 
     An invalid cursor gives the first page, not an error.
     """
+    total = sum(count for _, count, _ in await store.count_by(kind, ["urgency"], query.where()))
+    pages = (total + PAGE_SIZE - 1) // PAGE_SIZE
+    if not query.after:
+        query = replace(query, page=max(1, min(query.page, pages)))
+    skip = 0 if query.after else (query.page - 1) * PAGE_SIZE
     try:
         page = await store.find(
-            kind, query.where(), sort=query.sort_order(), after=query.after or None, limit=PAGE_SIZE
+            kind, query.where(), sort=query.sort_order(), after=query.after or None, skip=skip, limit=PAGE_SIZE
         )
     except InvalidCursorError:
         query = replace(query, after="", page=1)
         page = await store.find(kind, query.where(), sort=query.sort_order(), limit=PAGE_SIZE)
-    total = sum(count for _, count, _ in await store.count_by(kind, ["urgency"], query.where()))
     return page.items, {
         "query": query,
+        "previous_url": query.url(after="", page=query.page - 1) if query.page > 1 else None,
         "next_url": query.url(after=page.next_cursor, page=query.page + 1) if page.next_cursor else None,
         "total": total,
-        "pages": (total + PAGE_SIZE - 1) // PAGE_SIZE,
+        "pages": pages,
     }

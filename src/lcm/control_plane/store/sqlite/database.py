@@ -121,6 +121,16 @@ def document_table(kind: Kind) -> str:
     return f"d_{kind.name}"
 
 
+def field_index(kind: Kind, field: str) -> str:
+    """The name of the index of one field."""
+    return f"{document_table(kind)}__{field}"
+
+
+def search_index(kind: Kind) -> str:
+    """The name of the index that a search reads from end to end: the texts alone, a fraction of the table."""
+    return f"{document_table(kind)}__search"
+
+
 def body_table(kind: Kind) -> str:
     """The name of the table of the kind's bodies. They are apart so that scans over the fields are short."""
     return f"b_{kind.name}"
@@ -174,10 +184,13 @@ def _prepare_kind(connection: sqlite3.Connection, kind: Kind) -> None:
         if column not in present:
             connection.execute(f"ALTER TABLE {name} ADD COLUMN {column} {default}")
     declared: dict[str, tuple[str, ...]] = {
-        f"{name}__{field}": (f"f_{field}", "id") for field in kind.fields if field not in kind.searched
+        field_index(kind, field): (f"f_{field}", "id") for field in kind.fields if field not in kind.searched
     }
     if kind.grouped:
         declared[f"{name}__by__{'__'.join(kind.grouped)}"] = tuple(f"f_{field}" for field in kind.grouped)
+    if kind.searched:
+        excluded = tuple(f"f_{field}" for field, _ in kind.archived)
+        declared[search_index(kind)] = (*excluded, *(f"t_{field}" for field in kind.searched))
     existing = {row[1] for row in connection.execute(f"PRAGMA index_list({name})") if row[3] == "c"}
     for index in sorted(existing - set(declared)):
         connection.execute(f"DROP INDEX {index}")

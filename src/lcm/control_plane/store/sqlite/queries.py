@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from lcm.control_plane.store.sqlite.database import body_table, document_table
+from lcm.control_plane.store.sqlite.database import body_table, document_table, field_index, search_index
 from lcm.control_plane.store.values import fold
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def page_query(
     value = f"d.f_{sort.by}" if sort.by else "NULL"
     sql = (
         f"SELECT d.id, d.revision, b.body, {value}"  # noqa: S608 - names come from declared kinds, checked when opened
-        f" FROM (SELECT n FROM {document_table(kind)} WHERE {condition.sql} ORDER BY {inner} LIMIT ? OFFSET ?) AS page"
+        f" FROM (SELECT n FROM {_source(kind, where, index)} WHERE {condition.sql}"
+        f" ORDER BY {inner} LIMIT ? OFFSET ?) AS page"
         f" CROSS JOIN {document_table(kind)} AS d ON d.n = page.n"
         f" JOIN {body_table(kind)} AS b ON b.n = page.n ORDER BY {outer}"
     )
@@ -90,7 +91,7 @@ def count_query(kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[
     groups = ", ".join(f"f_{name}" for name in fields)
     totals = [f"TOTAL(CASE WHEN f_{name} > -9e999 AND f_{name} < '' THEN f_{name} END)" for name in sums]
     selected = ", ".join([*(f"f_{name}" for name in fields), "COUNT(*)", *totals])
-    sql = f"SELECT {selected} FROM {document_table(kind)} WHERE {condition.sql}"  # noqa: S608 - as above
+    sql = f"SELECT {selected} FROM {_source(kind, where)} WHERE {condition.sql}"  # noqa: S608 - as above
     # Without GROUP BY an empty table would return one row for an empty group.
     return SqlQuery(f"{sql} GROUP BY {groups}" if fields else f"{sql} HAVING COUNT(*) > 0", condition.parameters)
 
@@ -127,6 +128,13 @@ def journal_query(
             f" WHERE {condition} ORDER BY cursor {direction} LIMIT ?)"
         )
     return SqlQuery(f"{' UNION ALL '.join(branches)} ORDER BY cursor {direction} LIMIT ?", [*parameters, limit])
+
+
+def _source(kind: Kind, where: Where, index: str | None = None) -> str:
+    """The table, and the index to read: for a search the one that has its texts, or else the one of a field."""
+    if any(texts for name, texts in where.contains_all.items() if name in kind.searched):
+        return f"{document_table(kind)} INDEXED BY {search_index(kind)}"
+    return document_table(kind) if index is None else f"{document_table(kind)} INDEXED BY {field_index(kind, index)}"
 
 
 def _conditions(where: Where, index: str | None = None) -> SqlQuery:

@@ -11,9 +11,10 @@ from lcm.control_plane.fleet.state_reads import read_fleet_state
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import OperatorUser
-from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_ids
+from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_documents
 from lcm.control_plane.web.forms import form_key, form_reason, form_version, read_form, require_typed
 from lcm.control_plane.web.lablets.detail_page import read_lablet
+from lcm.control_plane.web.lablets.list_page import LabletListQuery
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.control_plane.web.workers.action_preview import ActionPreview
 from lcm.core import clock
@@ -94,9 +95,9 @@ def _lost(lablet: Lablet, worker_text: str, now: datetime) -> tuple[tuple[str, s
 @router.get("/lablets/confirm-end")
 async def confirm_bulk_termination(request: Request, user: OperatorUser) -> HTMLResponse:
     """What ending the selected lablets would do."""
-    ids = selected_ids(request, "lablet")
-    stored = await get_services(request).context.store.get_many(LABLETS, ids)
-    lablets = [Lablet.model_validate_json(stored[each].body) for each in ids if each in stored]
+    store = get_services(request).context.store
+    selected = await selected_documents(request, store, LABLETS, LabletListQuery, "lablet")
+    lablets = [Lablet.model_validate_json(each.body) for each in selected]
     previews = await _preview_each(get_services(request), lablets)
     lost = bulk_loss_text([lablet for lablet, preview in previews if preview.changes])
     return render_bulk_confirmation(previews, action_url="/lablets/end", name="End", noun="lablet", lost=lost)

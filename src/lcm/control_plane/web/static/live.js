@@ -141,7 +141,6 @@ function showState(state) {
     const since = document.getElementById("lost-since");
     const now = new Date();
     since.dateTime = now.toISOString();
-    since.title = now.toLocaleString();
     since.textContent = "a moment ago";
   }
   banner.hidden = state !== "lost";
@@ -153,6 +152,7 @@ if (labletId) query.set("lablet_id", labletId);
 stream = new Stream(`/api/events/stream?${query}`, { onEvent, onState: showState, catchUp });
 stream.connect();
 refreshMetrics();
+refreshTimes();
 setInterval(refreshTimes, 5000);
 setInterval(() => stream.state === "live" && refreshMetrics(), METRICS_GAP * 2);
 // Decisions for a worker and the state of the fleet are not announced by the events of one record.

@@ -1,4 +1,5 @@
 // What pages do without the server: the dialog, toasts, the theme, and selected rows.
+import { updateMatching } from "./lists.js";
 import { checkTyped, focusDialog, showProblem } from "./forms.js";
 
 const dialog = document.getElementById("dialog");
@@ -82,6 +83,7 @@ function updateSelection() {
     all.checked = selected > 0 && selected === checkboxes().length;
     all.indeterminate = selected > 0 && selected < checkboxes().length;
   }
+  updateMatching();
 }
 document.addEventListener("change", (event) => {
   if (event.target.id === "select-all") for (const each of checkboxes()) each.checked = event.target.checked;

@@ -23,6 +23,18 @@ export function relative(moment, now = Date.now()) {
   return seconds >= 0 ? `${duration(seconds)} ago` : `in ${duration(-seconds)}`;
 }
 
+// The exact time in the zone of the viewer, with its name, and in UTC.
+const exact = new Intl.DateTimeFormat("sv-SE", {
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+});
+export function exactTime(moment) {
+  const date = new Date(moment);
+  const zone = new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(date).find((part) => part.type === "timeZoneName").value;
+  const parts = Object.fromEntries(exact.formatToParts(date).map((part) => [part.type, part.value]));
+  const local = `${parts.year}-${parts.month}-${parts.day} ${parts.hour}:${parts.minute}:${parts.second} ${zone}`;
+  return `${local}\n${date.toISOString().replace(/\.\d+Z$/, "Z")}`;
+}
+
 // Updates every relative time on the page.
 export function refreshTimes() {
   for (const each of document.querySelectorAll("time[datetime]")) {
@@ -30,5 +42,7 @@ export function refreshTimes() {
     if (Number.isNaN(moment)) continue;
     const text = relative(moment);
     if (each.textContent !== text) each.textContent = text;
+    const title = exactTime(moment);
+    if (each.title !== title) each.title = title;
   }
 }

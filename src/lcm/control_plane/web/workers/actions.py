@@ -17,7 +17,7 @@ from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import AdminUser, OperatorUser
-from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_ids
+from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_documents
 from lcm.control_plane.web.forms import form_field, form_key, form_reason, form_version, read_form, require_typed
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.control_plane.web.workers.action_preview import (
@@ -26,6 +26,7 @@ from lcm.control_plane.web.workers.action_preview import (
     preview_action,
     total_losses,
 )
+from lcm.control_plane.web.workers.list_page import WorkerListQuery
 from lcm.control_plane.workers.metrics import read_metrics
 from lcm.core import clock
 from lcm.model.problems import ProblemCode
@@ -81,10 +82,9 @@ async def confirm_bulk_action(request: Request, user: OperatorUser) -> HTMLRespo
     action = request.query_params.get("action", "")
     if action not in WORKER_ACTIONS:
         raise ProblemError(ProblemCode.INVALID, "action: select an action")
-    ids = selected_ids(request, "worker")
-    now = clock.now()
-    stored = await get_services(request).context.store.get_many(WORKERS, ids)
-    workers = [Worker.model_validate_json(stored[each].body) for each in ids if each in stored]
+    now, store = clock.now(), get_services(request).context.store
+    selected = await selected_documents(request, store, WORKERS, WorkerListQuery, "worker")
+    workers = [Worker.model_validate_json(each.body) for each in selected]
     previews = [(worker, preview_action(worker, action, now)) for worker in workers]
     changing = [worker for worker, preview in previews if preview.changes]
     return render_bulk_confirmation(

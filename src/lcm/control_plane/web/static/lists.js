@@ -1,0 +1,102 @@
+// Lists: the history of filters, all matching rows, the chosen columns, and the keyboard.
+const filters = document.getElementById("filters");
+const table = () => document.querySelector("[data-total]");
+
+// What is typed into one field until the user leaves it or presses Enter is one entry of the history. A filter keeps the
+// order and the view of the list.
+let edited = null; // the field whose text has an entry already
+filters?.addEventListener("focusin", () => (edited = null));
+document.body.addEventListener("htmx:config:request", (event) => {
+  const { ctx } = event.detail;
+  if (ctx.sourceElement !== filters) return;
+  const now = new URLSearchParams(location.search);
+  for (const name of ["sort", "view", "worker"]) {
+    if (now.get(name)) ctx.request.body.set(name, now.get(name));
+    else ctx.request.body.delete(name);
+  }
+  const field = ctx.sourceEvent?.type === "input" ? ctx.sourceEvent.target : null;
+  if (field && field === edited) [ctx.push, ctx.replace] = [undefined, "true"];
+  edited = field?.matches("input") ? field : null;
+});
+
+// Choosing all rows of a page offers all that match. The server finds them, and asks for their number.
+const bulk = document.getElementById("bulk");
+const matching = bulk?.querySelector("[name=matching]");
+const offer = document.getElementById("select-matching");
+const boxes = () => [...document.querySelectorAll("input[name=ids]")];
+const words = (count) => `${count.toLocaleString("en")} ${bulk.dataset.noun}${count === 1 ? "" : "s"}`;
+
+export function updateMatching() {
+  if (!bulk) return;
+  const all = Number(table()?.dataset.total ?? 0);
+  const whole = boxes().length > 0 && boxes().every((each) => each.checked) && all > boxes().length;
+  if (!whole || matching.value !== location.search.slice(1)) matching.disabled = true;
+  offer.hidden = !whole || !matching.disabled;
+  offer.textContent = `Select all ${words(all)} that match`;
+  if (!matching.disabled) document.getElementById("selected-count").textContent = `All ${words(all)} that match are selected`;
+}
+offer?.addEventListener("click", () => {
+  matching.value = location.search.slice(1);
+  matching.disabled = false;
+  updateMatching();
+});
+
+// The columns that this browser shows.
+const choice = document.getElementById("columns");
+const KEY = `lcm-columns-${location.pathname}`;
+function hiddenColumns() {
+  try { return JSON.parse(localStorage.getItem(KEY) ?? "[]"); } catch { return []; }
+}
+function showColumns(hidden) {
+  document.body.dataset.hidden = hidden.join(" ");
+  try { localStorage.setItem(KEY, JSON.stringify(hidden)); } catch { /* storage may be switched off */ }
+}
+function listColumns() {
+  const group = choice?.querySelector("[role=group]");
+  if (!group || group.childElementCount) return;
+  const hidden = hiddenColumns();
+  showColumns(hidden);
+  for (const heading of document.querySelectorAll("thead [data-column]")) {
+    const label = document.createElement("label");
+    const box = document.createElement("input");
+    [box.type, box.value, box.checked] = ["checkbox", heading.dataset.column, !hidden.includes(heading.dataset.column)];
+    label.className = "check";
+    label.append(box, ` ${heading.textContent.trim()}`);
+    group.append(label);
+  }
+}
+choice?.addEventListener("input", (event) => {
+  event.stopPropagation(); // it is no filter
+  showColumns([...choice.querySelectorAll("input:not(:checked)")].map((each) => each.value));
+});
+
+// The keyboard, unless something is being typed or a dialog is open.
+const keys = document.getElementById("keys");
+function moveRow(step) {
+  const links = [...document.querySelectorAll("tbody tr th a:first-of-type")];
+  const at = links.indexOf(document.activeElement?.closest("tr")?.querySelector("th a"));
+  (links[Math.max(0, Math.min(links.length - 1, at + step))] ?? links[0])?.focus();
+}
+const ACTIONS = {
+  "/": () => document.getElementById("q")?.select(),
+  j: () => moveRow(1),
+  k: () => moveRow(-1),
+  "?": () => keys.showModal(),
+};
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest?.("input:not([type=checkbox]), select, textarea, [contenteditable]");
+  if (typing && event.key === "Escape" && event.target.id === "q") event.target.blur();
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (!Object.hasOwn(ACTIONS, event.key)) return;
+  event.preventDefault();
+  ACTIONS[event.key]();
+});
+document.getElementById("show-keys").addEventListener("click", () => keys.showModal());
+document.getElementById("keys-close").addEventListener("click", () => keys.close());
+document.getElementById("time-zone").textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+listColumns();
+document.body.addEventListener("htmx:after:swap", () => {
+  listColumns();
+  updateMatching();
+});
