@@ -136,6 +136,7 @@ def test_a_keyboard_is_enough_to_stop_a_worker(
     dialog = page.get_by_role("dialog")
     expect(dialog).to_be_visible()
     assert page.evaluate("document.querySelector('dialog').contains(document.activeElement)")
+    page.keyboard.type("1")  # the number of workers, which the dialog asks for
     press_until(page, "Tab", "#do", 20)
     page.keyboard.press("Enter")
     expect(dialog).to_be_hidden()

@@ -29,7 +29,7 @@ function clearProblem(source) {
 // Without a connection: buttons that need the server are off and say why; a filter is applied when it is back.
 let connected = true;
 let refused = null; // the filters that could not be applied
-const NEEDS_SERVER = "button[hx-get], button[hx-post], form[hx-get] button, form[hx-post] button:not([type=button])";
+const NEEDS_SERVER = "button[hx-get], button[hx-post], form[hx-get] button:not([type=button]), form[hx-post] button:not([type=button])";
 const OFFLINE = "There is no connection to the server. Try again when it is back.";
 export function setConnected(now) {
   if (now === connected) return;

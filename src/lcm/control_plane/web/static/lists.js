@@ -57,17 +57,17 @@ function listColumns() {
   const hidden = hiddenColumns();
   showColumns(hidden);
   for (const heading of document.querySelectorAll("thead [data-column]")) {
-    const label = document.createElement("label");
-    const box = document.createElement("input");
-    [box.type, box.value, box.checked] = ["checkbox", heading.dataset.column, !hidden.includes(heading.dataset.column)];
-    label.className = "check";
-    label.append(box, ` ${heading.textContent.trim()}`);
-    group.append(label);
+    const button = document.createElement("button");
+    [button.type, button.value, button.textContent] = ["button", heading.dataset.column, heading.textContent.trim()];
+    button.setAttribute("aria-pressed", String(!hidden.includes(heading.dataset.column)));
+    group.append(button);
   }
 }
-choice?.addEventListener("input", (event) => {
-  event.stopPropagation(); // it is no filter
-  showColumns([...choice.querySelectorAll("input:not(:checked)")].map((each) => each.value));
+choice?.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));
+  showColumns([...choice.querySelectorAll("[aria-pressed=false]")].map((each) => each.value));
 });
 
 // The keyboard, unless something is being typed or a dialog is open.
@@ -91,7 +91,10 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   ACTIONS[event.key]();
 });
-document.getElementById("show-keys").addEventListener("click", () => keys.showModal());
+document.getElementById("show-keys").addEventListener("click", (event) => {
+  event.preventDefault();
+  keys.showModal();
+});
 document.getElementById("keys-close").addEventListener("click", () => keys.close());
 document.getElementById("time-zone").textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
