@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.settings import read_fleet_settings
+from lcm.control_plane.read_gate import ReadGate
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.lablet.scheduling.planner import PlanningConfig
 from lcm.model.problems import ProblemCode
@@ -36,6 +37,7 @@ class ControlPlaneContext:
     base_settings: FleetSettings = field(default_factory=FleetSettings)
     planning: PlanningConfig = field(default_factory=PlanningConfig)
     scale_up_license: SecretStr | None = None
+    reads: ReadGate = field(default_factory=ReadGate)
 
     @property
     def ports(self) -> PortRange:

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from lcm.core import clock
 from lcm.core.hosting import HostedService, cancel_and_wait
+from lcm.core.singleflight import Singleflight
 from lcm.http.listener import RELOAD_SECONDS, ListenerOptions
 from lcm.http.protocol import HttpProtocol
 
@@ -158,6 +159,13 @@ def process_routes(
     # Only for this server: where several share a process and a registry, each reports its own readiness.
     own = CollectorRegistry()
     own.register(_ProcessCollector(services))
+    scrapes: Singleflight[str, bytes] = Singleflight()
+
+    async def scrape() -> bytes:
+        """One scrape at a time: those that come meanwhile share it."""
+        if before_scrape is not None:
+            await before_scrape()
+        return await render_metrics(registry) + await render_metrics(own)
 
     @router.get("/health")
     async def health() -> dict[str, object]:
@@ -183,9 +191,7 @@ def process_routes(
     @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Prometheus metrics."""
-        if before_scrape is not None:
-            await before_scrape()
-        return Response(await render_metrics(registry) + await render_metrics(own), media_type=CONTENT_TYPE_LATEST)
+        return Response(await scrapes.run("all", scrape, "metrics"), media_type=CONTENT_TYPE_LATEST)
 
     return router
 

@@ -40,6 +40,7 @@ from lcm.control_plane.records.kinds import ALL_KINDS, backfill_fields
 from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import ensure_key_file, load_keys
+from lcm.control_plane.secrets.worker_secrets import withdraw_ended
 from lcm.control_plane.services import Services
 from lcm.control_plane.store.port import StoreError
 from lcm.control_plane.store.sqlite.store import SqliteStore
@@ -229,6 +230,7 @@ def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> 
             "sessions": parts.authenticator.sessions.sweep,
             "idempotent responses": lambda: delete_expired_responses(store, clock.earliest_now()),
             "journal": lambda: delete_expired_entries(store, retention),
+            "secrets of ended workers": lambda: withdraw_ended(parts.context.unit_of_work),
             "lablets": lambda: remove_ended_lablets(parts.context.unit_of_work, settings.lablet_retention_days),
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from typing import TYPE_CHECKING
 
@@ -118,3 +119,29 @@ async def test_connections_send_without_delay(server: HttpServer, monkeypatch: p
     request = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     assert (await exchange(server, request)).startswith(b"HTTP/1.1 200 ")
     assert at_once == [True]
+
+
+async def test_headers_that_do_not_arrive_in_time_are_given_up(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lcm.http.protocol.HEADER_SECONDS", 0.2)
+    assert await exchange(server) == b"", "a silent connection is closed"
+    response = b""
+    while not response:  # on a busy host, the time may be over before the first byte is sent
+        response = await exchange(server, b"GET /health HTTP/1.1\r\nHost: a\r\n")
+    assert response.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_beyond_the_limit_the_connection_that_waits_longest_makes_room(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lcm.http.protocol.max_connections", lambda: 3)
+    waiting = [await asyncio.open_connection("127.0.0.1", port_of(server)) for _ in range(3)]
+    response = await exchange(server, b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    assert response.startswith(b"HTTP/1.1 200 "), "others are served"
+    with contextlib.suppress(ConnectionError):
+        assert await waiting[0][0].read() == b"", "the oldest was closed"
+    for _, writer in waiting:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()

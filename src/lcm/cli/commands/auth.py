@@ -53,6 +53,8 @@ def login(
             context_store.save(name or by_host, url.rstrip("/"), token, make_current=not keep_current)
         except context_store.ContextStoreError as error:
             raise CommandError(str(error)) from None
+        if url.lower().startswith("http://") and by_host != "local":
+            print_error("warning: the token is sent without encryption; use https:// for another machine", OK)
         session.printer.line(f"Signed in to {url} as {me.name} ({me.role}). Saved as context {name or by_host}.")
 
     code = run(work, server=url, output=OutputFormat.TABLE)

@@ -128,10 +128,16 @@ def _is_set(secret: object) -> bool:
 
 
 def _mask_url_password(text: str | None) -> str | None:
-    """Mask the user and password in a URL."""
+    """Mask the user and password in a URL, and secrets among its parameters."""
     import re
 
-    return None if text is None else re.sub(r"://[^/@\s]+@", "://***@", text)
+    if text is None:
+        return None
+    masked = re.sub(r"://[^?\s]*@", "://***@", text)
+    masked = re.sub(r"(AWS_SESSION_TOKEN:)[^,&\s]+", r"\1***", masked, flags=re.IGNORECASE)
+    return re.sub(
+        r"([?&;][^=&;\s]*(?:password|passphrase|secret|token)[^=&;\s]*=)[^&;\s]*", r"\1***", masked, flags=re.IGNORECASE
+    )
 
 
 def _columns() -> list[Column[SettingRow]]:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Protocol
 
+import structlog
+
 from lcm.control_plane.auth.cache import BackgroundWrites, TtlCache
 from lcm.control_plane.auth.roles import Caller, CsrfError, ForbiddenError, UnauthenticatedError
 from lcm.control_plane.records.kinds import find_all
@@ -33,12 +35,15 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store, StoredDocument
 
 
+log = structlog.get_logger(__name__)
+
 SESSIONS = Kind("session", fields=("expires_at",))
 SESSION_IDLE_TIMEOUT = timedelta(hours=12)
 SESSION_MAX_AGE = timedelta(days=7)
 SIGN_IN_LINK_PATH = "/sign-in"
 SIGN_IN_LINK_SECONDS = 600.0
-MAX_SIGN_IN_LINKS = 100
+MAX_SIGN_IN_LINKS = 1_000
+MAX_SIGN_IN_LINKS_PER_CALLER = 10
 
 _SESSION_ID_PATTERN = re.compile(r"[0-9a-f]{64}")
 _ID_BYTES = 32
@@ -104,6 +109,9 @@ class SessionService:
             ends_at=ends_at,
         )
         await self._store.commit([_put(_storage_key(session_id), session, None)])
+        log.info(
+            "signed in", name=caller.name, role=caller.role.value, kind=caller.kind.value, token_id=caller.token_id
+        )
         return _open_session(session_id, session)
 
     async def resume(self, session_id: str) -> BrowserSession:
@@ -130,6 +138,9 @@ class SessionService:
         if not _SESSION_ID_PATTERN.fullmatch(session_id):
             return
         key = _storage_key(session_id)
+        session = await self._read(key)
+        if session is not None:
+            log.info("signed out", name=session.name, token_id=session.token_id)
         try:
             await self._delete(key)
         finally:
@@ -241,7 +252,8 @@ def _set_cookie(value: str, seconds: int, *, secure: bool) -> str:
 class SignInLinks:
     """Sign-in links, such as `lcm up` prints: each has a code that is valid once, for some minutes.
 
-    Only hashes of unused codes are kept, in the memory of this process; past `MAX_SIGN_IN_LINKS` the oldest is dropped.
+    Only hashes of unused codes are kept, in the memory of this process; past `MAX_SIGN_IN_LINKS_PER_CALLER`
+    of a caller, or `MAX_SIGN_IN_LINKS` of all, the oldest is dropped.
     The page reads the code from the fragment (after `#`) and posts it: so it is in no log, and a link preview does not
     use it up.
     """
@@ -254,6 +266,9 @@ class SignInLinks:
         """A code that signs a person in as `caller`."""
         code = clock.rng().randbytes(_CODE_BYTES).hex()
         self._open[_code_digest(code)] = (caller, asyncio.get_running_loop().time() + self._seconds)
+        own = [digest for digest, (whose, _) in self._open.items() if whose.name == caller.name]
+        if len(own) > MAX_SIGN_IN_LINKS_PER_CALLER:
+            del self._open[own[0]]  # the oldest of this caller: others' links stay valid
         if len(self._open) > MAX_SIGN_IN_LINKS:
             self._open.popitem(last=False)
         return Secret(code)

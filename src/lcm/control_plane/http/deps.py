@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
+import structlog
 from fastapi import Depends, Header, Request
 from pydantic import WithJsonSchema
 
 from lcm.control_plane.auth.oidc import OidcVerifier, looks_like_jwt
 from lcm.control_plane.auth.rate_limit import AcceptedCredentials, SignInRateLimiter
-from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
+from lcm.control_plane.auth.roles import Caller, TooManyAttemptsError, UnauthenticatedError
 from lcm.control_plane.auth.sessions import SessionService, SignInLinks, check_csrf, session_id_from
 from lcm.control_plane.auth.tokens import TokenService, parse_token_id
 from lcm.control_plane.errors import ProblemError
@@ -26,6 +27,8 @@ from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+log = structlog.get_logger(__name__)
 
 CSRF_HEADER = "X-LCM-CSRF"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -59,16 +62,24 @@ class Authenticator:
         address = request.client.host if request.client else ""
         token_id = parse_token_id(text)
         if token_id is None and not self.accepted.contains(address, text):
-            self.rate_limiter.check(address)  # a token from the settings can be guessed, a generated one cannot
+            self._check_rate(address)  # a token from the settings can be guessed, a generated one cannot
         try:
             caller = await self._verify(text)
         except UnauthenticatedError:
             self.accepted.discard(address, text)
             self.rate_limiter.record_failure(address, token_id)
-            self.rate_limiter.check(address, token_id)
+            log.warning("sign-in refused", address=address, token_id=token_id, path=request.url.path)
+            self._check_rate(address, token_id)
             raise
         self.accepted.add(address, text)
         return caller
+
+    def _check_rate(self, address: str, token_id: str | None = None) -> None:
+        try:
+            self.rate_limiter.check(address, token_id)
+        except TooManyAttemptsError as error:
+            log.warning("sign-ins limited", address=address, token_id=token_id, retry_after=error.retry_after)
+            raise
 
     async def access_of(self, request: Request, caller: Caller) -> StreamAccess:
         """The access of a request that stays open: it ends with the token or session that it began with."""

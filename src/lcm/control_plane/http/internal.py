@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import structlog
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 from pydantic import SecretStr
@@ -69,6 +70,8 @@ from lcm.model.worker.requests import (
     WorkerStatusUpdate,
 )
 from lcm.model.worker.template import WorkerTemplate
+
+log = structlog.get_logger(__name__)
 
 router = APIRouter(prefix="/api/internal", tags=["internal"], responses=error_responses(401, 403, 422, 429))
 WRITE_ERRORS = error_responses(400, 404, 409)
@@ -186,6 +189,7 @@ async def read_license_token(request: Request, caller: Controller, worker_id: Wo
     """Get the license token in plain text."""
     context = get_services(request).context
     token = await read_secret(context.store, context.secret_box, worker_id, LICENSE_TOKEN)
+    log.info("secret read", worker=worker_id, secret=LICENSE_TOKEN, by=caller.name, token_id=caller.token_id)
     return RevealedLicenseToken(token=SecretStr(token.reveal()))
 
 
@@ -195,6 +199,7 @@ async def read_cml_credentials(request: Request, caller: Controller, worker_id: 
     context = get_services(request).context
     username = await read_secret(context.store, context.secret_box, worker_id, CML_USERNAME)
     password = await read_secret(context.store, context.secret_box, worker_id, CML_PASSWORD)
+    log.info("secret read", worker=worker_id, secret=CML_PASSWORD, by=caller.name, token_id=caller.token_id)
     return CmlCredentials(username=username.reveal(), password=SecretStr(password.reveal()))
 
 

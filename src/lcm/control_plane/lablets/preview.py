@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.lablets.definitions import resolve_definition
@@ -36,6 +37,10 @@ class _View:
 
 async def preview_lablet(context: ControlPlaneContext, request: CreateLabletRequest) -> LabletPreview:
     """A dry run of creating this lablet now. All lablets that wait for a worker are planned with it."""
+    return await context.reads.run(f"preview:{request.model_dump_json()}", partial(_preview, context, request))
+
+
+async def _preview(context: ControlPlaneContext, request: CreateLabletRequest) -> LabletPreview:
     definition = await resolve_definition(context.store, request.definition)
     now = clock.now()
     lablet = build_lablet(request, definition, lablet_id=clock.new_id("l"), by="preview", now=now)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.records.kinds import WORKER_SECRETS
+from lcm.control_plane.records.kinds import WORKER_SECRETS, WORKERS
 from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretBox, SecretLocation
-from lcm.control_plane.store.port import Put
+from lcm.control_plane.store.port import Delete, Put
 from lcm.model.access import SecretRotationResult
+from lcm.model.audit import Actor, ActorKind
 from lcm.model.problems import ProblemCode
+from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lcm.control_plane.context import ControlPlaneContext
-    from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.control_plane.records.unit_of_work import Transaction, UnitOfWork
     from lcm.control_plane.store.port import Store, StoredDocument
-    from lcm.model.audit import Actor
 
 
 LICENSE_TOKEN = "license_token"  # noqa: S105 - the name of a field
@@ -27,6 +29,7 @@ CML_USERNAME = "cml_username"
 CML_PASSWORD = "cml_password"  # noqa: S105 - the name of a field
 _PAGE = 100
 _MAX_LISTED = 100
+_WITHDRAWAL_ACTOR = Actor(kind=ActorKind.SYSTEM, name="retention")
 
 
 async def store_secrets(tx: Transaction, box: SecretBox, worker_id: str, changes: Mapping[str, str | None]) -> None:
@@ -44,10 +47,47 @@ async def store_secrets(tx: Transaction, box: SecretBox, worker_id: str, changes
     tx.stage(Put(WORKER_SECRETS, worker_id, body, None if stored is None else stored.revision))
 
 
+async def withdraw_secrets(tx: Transaction, worker_id: str) -> bool:
+    """Stage the deletion of all secrets of a worker that has ended; whether there were any."""
+    stored = await tx.store.get(WORKER_SECRETS, worker_id)
+    if stored is None:
+        return False
+    tx.stage(Delete(WORKER_SECRETS, worker_id, stored.revision))
+    return True
+
+
+async def withdraw_ended(unit_of_work: UnitOfWork) -> int:
+    """Withdraw the secrets of all workers that have ended, also before an upgrade; returns the number."""
+    withdrawn, after = 0, None
+    while True:
+        page = await unit_of_work.store.find(WORKER_SECRETS, after=after, limit=_PAGE)
+        ids = [stored.id for stored in page.items]
+        workers = await unit_of_work.store.get_many(WORKERS, ids)
+        for worker_id in [each for each in ids if each in workers and _has_ended(workers[each])]:
+            withdrawn += await unit_of_work.run(_WITHDRAWAL_ACTOR, partial(_withdraw_audited, worker_id))
+        after = page.next_cursor
+        if after is None:
+            return withdrawn
+
+
+async def _withdraw_audited(worker_id: str, tx: Transaction) -> bool:
+    withdrawn = await withdraw_secrets(tx, worker_id)
+    if withdrawn:
+        tx.audit("secrets_withdrawn", worker_id, "the worker is TERMINATED")
+    return withdrawn
+
+
+def _has_ended(stored: StoredDocument) -> bool:
+    return bool(json.loads(stored.body)["status"] == WorkerStatus.TERMINATED.value)
+
+
 async def read_secret(store: Store, box: SecretBox, worker_id: str, name: str) -> Secret:
     """One secret in plaintext, for the controller only."""
+    worker = await store.get(WORKERS, worker_id)
     stored = await store.get(WORKER_SECRETS, worker_id)
     ciphertexts: dict[str, str] = {} if stored is None else json.loads(stored.body)
+    if worker is not None and _has_ended(worker):
+        raise ProblemError(ProblemCode.NOT_FOUND, f"worker {worker_id} is TERMINATED: its secrets are withdrawn")
     if name not in ciphertexts:
         raise ProblemError(ProblemCode.NOT_FOUND, f"worker {worker_id} has no {name.replace('_', ' ')}")
     return box.decrypt(ciphertexts[name], secret_location(worker_id, name))

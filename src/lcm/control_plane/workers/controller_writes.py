@@ -10,7 +10,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.breaker import count_loss, forget_loss, is_loss
 from lcm.control_plane.fleet.templates import read_template
 from lcm.control_plane.records.kinds import WORKERS
-from lcm.control_plane.secrets.worker_secrets import LICENSE_TOKEN, store_secrets
+from lcm.control_plane.secrets.worker_secrets import LICENSE_TOKEN, store_secrets, withdraw_secrets
 from lcm.control_plane.workers import status_writes
 from lcm.control_plane.workers.decisions import store_decision, store_decisions
 from lcm.control_plane.workers.idle import detect_idle
@@ -84,6 +84,8 @@ class WorkerControllerWrites:
             label = status_writes.audit_label(worker, write)
             if label:
                 tx.audit(label, worker_id, write.reason, instance_id=after.instance_id)
+            if after.status is WorkerStatus.TERMINATED and await withdraw_secrets(tx, worker_id):
+                after = after.model_copy(update={"has_license_token": False})
             event = status_writes.activity_event(worker, write)
             details = {"status": write.status.value} | ({} if event is None else {"event": event.value})
             return tx.save_worker(after, "status_reported", write.reason, **details)

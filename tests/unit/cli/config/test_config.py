@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cli.config.check import check_data_dir, check_etcd, check_regions, check_secret_keys, check_store, run_checks
-from lcm.cli.config.commands import setting_rows
+from lcm.cli.config.commands import _mask_url_password, setting_rows
 from lcm.settings import CoordinationSettings, RegionSettings, describe, load
 from lcm.wiring.control_plane import ControlPlaneComponentSettings, ControlPlaneProcessSettings
 from lcm.wiring.up import UpSettings
@@ -84,3 +84,21 @@ async def test_an_address_of_mongodb_is_not_quoted(url: str, tmp_path: Path) -> 
     finding = await check_store(ControlPlaneComponentSettings(store_url=url, lcm_data_dir=tmp_path))
     assert not finding.ok
     assert "s3cret" not in repr(finding)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mongodb://me:s3cret@db/?replicaSet=a",
+        "mongodb://me:a/s3cret@db/?replicaSet=a",
+        "mongodb://db/?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN:s3cret,X:y",
+        "mongodb://db/?tls=true&tlsCertificateKeyFilePassword=s3cret&appName=lcm",
+        "mongodb://db/?proxyPassword=s3cret",
+    ],
+)
+def test_no_secret_in_a_url_is_shown(url: str) -> None:
+    shown = _mask_url_password(url)
+    assert shown is not None
+    assert "s3cret" not in shown
+    assert shown.startswith("mongodb://")
+    assert "db/?" in shown

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
-from lcm.control_plane.auth.sessions import MAX_SIGN_IN_LINKS, SignInLinks
+from lcm.control_plane.auth.sessions import MAX_SIGN_IN_LINKS, MAX_SIGN_IN_LINKS_PER_CALLER, SignInLinks
 from lcm.model.access import CallerKind, Role
 
 LOCAL = Caller(name="local", kind=CallerKind.BOOTSTRAP, role=Role.ADMIN)
@@ -42,8 +42,17 @@ async def test_guesses_use_up_nothing(code: str) -> None:
 
 async def test_codes_are_kept_as_hashes_and_their_number_is_bounded() -> None:
     links = SignInLinks()
-    codes = [links.issue(LOCAL).reveal() for _ in range(MAX_SIGN_IN_LINKS + 1)]
+    codes = [links.issue(LOCAL).reveal() for _ in range(MAX_SIGN_IN_LINKS_PER_CALLER + 1)]
     assert not any(code.encode() in kept for code in codes for kept in links._open)
     with pytest.raises(UnauthenticatedError):
         links.redeem(codes[0])
     assert links.redeem(codes[1]) is LOCAL
+
+
+async def test_many_links_of_one_user_void_none_of_another() -> None:
+    links = SignInLinks()
+    code = links.issue(LOCAL).reveal()
+    viewer = Caller(name="vera", kind=CallerKind.TOKEN, role=Role.VIEWER)
+    for _ in range(MAX_SIGN_IN_LINKS + 1):
+        links.issue(viewer)
+    assert links.redeem(code) is LOCAL

@@ -1,0 +1,45 @@
+"""Bounds on expensive reads: a few at a time, equal ones share a result, and not too many wait."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from lcm.control_plane.errors import ProblemError
+from lcm.core.singleflight import Singleflight
+from lcm.model.problems import ProblemCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+MAX_RUNNING = 2
+MAX_WAITING = 50
+
+
+class ReadGate:
+    """Lets a few expensive reads run; the event loop serves other requests between their steps."""
+
+    def __init__(self, max_running: int = MAX_RUNNING, max_waiting: int = MAX_WAITING) -> None:
+        self._slots = asyncio.Semaphore(max_running)
+        self._max = max_running + max_waiting
+        self._admitted = 0
+        self._shared: Singleflight[str, Any] = Singleflight()
+
+    async def run(self, key: str, read: Callable[[], Coroutine[object, object, T]]) -> T:
+        """The result of the read; reads with the same key at the same time are one."""
+
+        async def in_turn() -> T:
+            async with self._slots:
+                return await read()
+
+        if not self._shared.in_flight(key) and self._admitted >= self._max:
+            raise ProblemError(ProblemCode.UNAVAILABLE, "too many expensive requests at once; try again in a moment")
+        self._admitted += 1
+        try:
+            result: T = await self._shared.run(key, in_turn, "expensive-read")
+        finally:
+            self._admitted -= 1
+        return result
