@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.web.auth import WebUser
 
 NAVIGATION = (
+    ("overview", "Overview", "/overview"),
     ("fleet", "Fleet", "/"),
     ("lablets", "Lablets", "/lablets"),
     ("templates", "Templates", "/templates"),

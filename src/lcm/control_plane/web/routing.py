@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.http import routing
-from lcm.control_plane.web import api_reference, assets, auth, sign_in
+from lcm.control_plane.web import api_reference, assets, auth, overview_page, sign_in
 from lcm.control_plane.web.admin import activity_page, settings_page, system_page, templates_page
 from lcm.control_plane.web.auth import is_fragment
 from lcm.control_plane.web.forms import FORM_ALREADY_SENT
@@ -29,6 +29,7 @@ _PAGES = (
     dialogs,
     worker_page,
     workers_page,
+    overview_page,
     lablets_page,
     create,
     terminate,
