@@ -81,7 +81,7 @@ def fleet(
     )
     assert "ospf@1 created." in plane.lcm("definitions", "create", "-f", str(folder / "plain.yaml")).stdout
     plane.lcm("definitions", "create", "-f", str(folder / "ports.json"))
-    plane.lcm("workers", "create", "alpha", "--template", "small")
+    plane.lcm("workers", "create", "alpha", "--template", "large")  # room for those that wait, too
     controller.boot("alpha")
     plane.ask(lambda client: client.internal.announce_leadership(WORKERS, startup_sweep_done=True), CONTROLLER)
     plane.lcm("lablets", "create", "ospf", "--name", "run", "--ends", "2h", "--owner", "anna")
