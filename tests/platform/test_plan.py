@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
+from html import unescape
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lcm.cml.types import CMLActivityEvent
+from lcm.core import clock
 from lcm.core.controller.config import ReconciliationConfig
 from lcm.model.access import Role
 from lcm.model.fleet.plan import DecisionState, FleetPlan
@@ -16,6 +20,8 @@ from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import WorkerStatus
 from tests.support.virtual.fleet import Fleet, a_fleet
 from tests.support.virtual.full_platform import a_whole
+from tests.support.virtual.running_workers import launched_by_hand
+from tests.support.web.visitor import signed_in
 
 if TYPE_CHECKING:
     from lcm.model.fleet.plan import PlannedWorker
@@ -39,12 +45,6 @@ async def until_planned(fleet: Fleet, worker_id: str) -> PlannedWorker:
     return await planned(fleet, worker_id)
 
 
-async def page(fleet: Fleet, path: str) -> str:
-    response = await fleet.plane.ask("GET", path, role=Role.ADMIN)
-    assert response.status_code == 200, response.text
-    return response.text
-
-
 async def test_what_waits_for_the_release_of_the_fleet_is_listed_and_then_done() -> None:
     async with a_fleet() as fleet:
         await fleet.start()
@@ -60,10 +60,81 @@ async def test_what_waits_for_the_release_of_the_fleet_is_listed_and_then_done()
         assert second.summary == f"Instance {beta.instance_id} will be stopped."
         plan = await the_plan(fleet)
         assert (plan.hold is not None, plan.evaluation) == (True, "")
+        visitor = await signed_in(fleet.plane, Role.ADMIN)
+        dialog = unescape(await visitor.part("/fleet/confirm-release"))
+        assert f"<strong>alpha</strong>: {first.summary}" in dialog
+        assert f"<strong>beta</strong>: {second.summary}" in dialog
         await fleet.people.fleet.release()
         await fleet.until_status(alpha.id, WorkerStatus.TERMINATED)
         await fleet.until_status(beta.id, WorkerStatus.STOPPED)
         assert fleet.calls("TerminateInstances") == fleet.calls("StopInstances") == 1
+
+
+async def test_the_release_of_a_worker_says_what_waits_for_it() -> None:
+    async with a_fleet() as fleet:
+        await fleet.start()
+        worker = await fleet.running("alpha")
+        await fleet.people.workers.hold(worker.id, HOLD)
+        await fleet.people.workers.stop(worker.id)
+        await until_planned(fleet, worker.id)
+        visitor = await signed_in(fleet.plane, Role.ADMIN)
+        path = f"/workers/{worker.id}/confirm/release"
+        assert f"Instance {worker.instance_id} will be stopped." in unescape(await visitor.part(path))
+        await fleet.people.fleet.hold(HOLD)
+        assert "The fleet stays on hold. After its release: Instance" in unescape(await visitor.part(path))
+        # The hold of the worker goes on after the release of the fleet, so nothing waits for that.
+        assert "Nothing is waiting for the release." in await visitor.part("/fleet/confirm-release")
+
+
+async def test_pauses_are_planned_with_their_time() -> None:
+    async with a_fleet() as fleet:
+        await fleet.start()
+        await fleet.change_settings(idle={"worker_idle_timeout_minutes": 10, "worker_auto_pause_snooze_minutes": 0})
+        worker = await fleet.running("alpha")
+        used = CMLActivityEvent("start_lab", clock.now(), None)
+        fleet.cml_of(worker).events = (used,)
+
+        async def checked() -> bool:
+            return (await fleet.worker(worker.id)).last_activity_at is not None
+
+        await fleet.until(checked, "its activity was read", within=900)
+        (pause,) = (await the_plan(fleet)).pauses
+        assert (pause.worker_id, pause.drain) == (worker.id, False)
+        assert used.at + timedelta(minutes=10) <= pause.at <= used.at + timedelta(minutes=16)
+
+        async def paused() -> bool:
+            return (await fleet.worker(worker.id)).paused_by_policy
+
+        await fleet.until(paused, "it is paused", within=1800)
+        assert abs(clock.now() - pause.at) <= timedelta(seconds=60)
+
+
+async def test_an_instance_that_the_next_scan_will_import_is_planned() -> None:
+    async with a_fleet() as fleet:
+        fleet.cml.boot = 0.0  # its CML responds to the first probe
+        controller = await fleet.start()
+
+        async def scanned() -> bool:
+            return controller.discovery is not None and controller.discovery.scans_count > 0
+
+        await fleet.until(scanned, "the first scan is done", within=300)
+        instance = launched_by_hand(fleet, "stranger", {"cml-managed": "true"}).id
+
+        async def listed() -> bool:
+            plan = (await the_plan(fleet)).discovery
+            return plan is not None and [each.instance_id for each in plan.imports] == [instance]
+
+        await fleet.until(listed, "its import is planned", within=120)
+        plan = (await the_plan(fleet)).discovery
+        assert plan is not None
+        assert (plan.imports_total, plan.imports[0].name) == (1, "stranger")
+        assert plan.next_scan_at is not None
+
+        async def imported() -> bool:
+            return any([each.instance_id == instance async for each in fleet.people.workers.list()])
+
+        await fleet.until(imported, "it is imported", within=600)
+        assert clock.now() - plan.next_scan_at <= timedelta(seconds=60)
 
 
 async def test_without_a_leader_the_plan_does_not_call_a_termination_steady() -> None:

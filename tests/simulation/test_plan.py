@@ -34,10 +34,12 @@ def test_the_actions_of_the_plan_are_the_actions_taken_next() -> None:
     process = run("--plan", str(TRIALS))
     assert process.returncode == 0, process.stdout + process.stderr
     assert f"{TRIALS} trials of the plan, 0 with contradictions" in process.stdout
-    for what in (
-        "worker acted as planned",
-        "worker rested as planned",
-        "dialogs compared",
-        "lablets placed as planned",
-    ):
-        assert what in process.stdout, process.stdout
+    compared = ("worker acted as planned", "worker rested as planned", "dialogs compared", "lablets placed as planned")
+    assert [what for what in compared if what not in process.stdout] == [], process.stdout
+
+
+@pytest.mark.timeout(300)
+def test_a_plan_that_leaves_actions_out_is_noticed() -> None:
+    process = subprocess.run([sys.executable, "-c", _WITHOUT_ACTIONS], capture_output=True, text=True, check=False)
+    assert process.returncode == 1, process.stdout + process.stderr
+    assert "planned [] at None, but [(" in process.stdout
