@@ -67,7 +67,7 @@ NASTY: dict[str, Any] = {
     "settings": {
         "AMI_OWNERS": 123456789012,
         "AMI_NAME_PATTERN": 'it\'s "CML" {{ 2.8 }} ünïcode: #1\n\\d',
-        "WORKER_IDLE_TIMEOUT_MINUTES": 0.5,
+        "WORKER_IDLE_TIMEOUT_MINUTES": 1.5,
         "STUCK_AFTER": 10000000,
         "LABLET_PORT_RANGE": "",
         "BREAKER_ENABLED": False,
@@ -148,7 +148,7 @@ def test_values_reach_the_services_exactly_as_written(chart: Chart) -> None:
         values = {name: each.get("value") for name, each in environment(deployment).items()}
         assert values["AMI_OWNERS"] == "123456789012"
         assert values["AMI_NAME_PATTERN"] == NASTY["settings"]["AMI_NAME_PATTERN"]
-        assert values["WORKER_IDLE_TIMEOUT_MINUTES"] == "0.5"
+        assert values["WORKER_IDLE_TIMEOUT_MINUTES"] == "1.5"
         assert values["STUCK_AFTER"] == "10000000"
         assert values["LABLET_PORT_RANGE"] == ""
         assert values["BREAKER_ENABLED"] == "false"

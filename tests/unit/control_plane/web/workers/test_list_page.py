@@ -207,3 +207,13 @@ def test_times_are_relative_with_the_exact_time_as_title() -> None:
 def test_a_sparkline_stays_in_its_box() -> None:
     assert 'points="0.0,23.0 96.0,1.0"' in sparkline([-5, 500])
     assert "svg" not in sparkline([])
+
+
+@pytest.mark.parametrize("hidden", ["q=%00", "q=a%00b&sort=name", "region=%00", "status=%00", "page=99999", "after=x"])
+async def test_a_query_inside_a_parameter_is_no_way_around_the_validation(plane: TestPlane, hidden: str) -> None:
+    await plane.running("alpha")
+    visitor = await signed_in(plane, Role.OPERATOR)
+    response = await visitor.ask(
+        "GET", "/fleet/confirm", params={"action": "stop", "matching": hidden}, headers={"HX-Request": "true"}
+    )
+    assert response.status_code < 500, response.text
