@@ -112,6 +112,6 @@ class DecisionReport(Record):
     )
     decided_at: UtcDatetime
     next_look_at: UtcDatetime | None = None
-    generation: int | None = None
-    version: int | None = None
-    term: int | None = None
+    generation: Annotated[int, Field(strict=True)] | None = None
+    version: Annotated[int, Field(strict=True)] | None = None
+    term: Annotated[int, Field(strict=True)] | None = None

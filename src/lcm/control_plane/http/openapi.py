@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 
 from lcm.control_plane.auth.sessions import cookie_name
 from lcm.control_plane.http.deps import CSRF_HEADER, REQUIRED_ROLES, any_caller
+from lcm.control_plane.http.errors import error_responses
 from lcm.model.problems import Problem
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class DocumentedApp(FastAPI):
             document.setdefault("components", {})["securitySchemes"] = _SCHEMES
             _add_problem_schema(document)
             _add_security(document, self.api_routers)
+            _add_body_limits(document)
             _add_examples(document)
         assert self.openapi_schema is not None
         return self.openapi_schema
@@ -103,6 +105,14 @@ def _dependency_calls(dependant: Dependant) -> Iterator[Any]:
     for needed in dependant.dependencies:
         yield needed.call
         yield from _dependency_calls(needed)
+
+
+def _add_body_limits(document: dict[str, Any]) -> None:
+    """Bodies are capped in size and time before they reach a route."""
+    limits = {str(status): response for status, response in error_responses(408, 413).items()}
+    for operation in (each for methods in document["paths"].values() for each in methods.values()):
+        if "requestBody" in operation:
+            operation["responses"].update(limits)
 
 
 def _add_examples(document: dict[str, Any]) -> None:
