@@ -26,6 +26,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "workers drain": ("lcm workers drain alpha",),
     "workers cancel-drain": ("lcm workers cancel-drain alpha",),
     "workers retry": ("lcm workers retry alpha",),
+    "workers adopt": ("lcm workers adopt i-0abc123 --template medium", "lcm workers adopt alpha --not-schedulable"),
     "workers terminate": ("lcm workers terminate alpha --dry-run", "lcm workers terminate alpha --yes"),
     "workers hold": ("lcm workers hold alpha --reason 'looking into a crash' --until 2h",),
     "workers release": ("lcm workers release alpha",),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         InstanceMetrics,
         InstanceSelection,
         InstanceState,
+        InstanceTypeInfo,
         LaunchParameters,
         Sweep,
     )
@@ -63,6 +64,9 @@ class CloudProviderSPI(Protocol):
 
     async def find_images(self, region: str, name_pattern: str, owners: Sequence[str]) -> Sequence[Image]:
         """Find available images of these owners by name, newest first. Images of other owners are left out."""
+
+    async def instance_types(self, region: str, names: Collection[str]) -> Mapping[str, InstanceTypeInfo]:
+        """Return what these instance types offer, by name. Types that the provider does not know are left out."""
 
     async def health(self, region: str) -> Sequence[HealthNotice]:
         """List impaired instances and scheduled maintenance."""

@@ -61,6 +61,15 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
+class InstanceTypeInfo:
+    """What an instance type offers."""
+
+    name: str
+    cpu_cores: int
+    memory_gb: float
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceSelection:
     """Which instances a sweep lists: those with one of the tag keys, and those of one of the images."""
 

@@ -84,3 +84,12 @@ async def test_an_image_that_was_just_published_is_found(bed: CloudBed) -> None:
     assert await find(bed, "cml-2.9.*", "self") == []
     published = await bed.add_image("cml-2.9.0", bed.account_id, clock.now())
     assert await find(bed, "cml-2.9.*", "self") == [published]
+
+
+async def test_instance_types_say_what_they_offer_and_unknown_ones_are_left_out(bed: CloudBed) -> None:
+    found = await bed.cloud.instance_types(bed.region, ["t3.large", "m5zn.metal", "no-such.type"])
+    assert {name: (each.cpu_cores, each.memory_gb) for name, each in found.items()} == {
+        "t3.large": (2, 8.0),
+        "m5zn.metal": (48, 192.0),
+    }
+    assert await bed.cloud.instance_types(bed.region, []) == {}

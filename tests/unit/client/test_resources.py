@@ -31,6 +31,7 @@ from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionTyp
 from lcm.model.worker.idle import ActivityEvent
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.requests import (
+    AdoptWorkerRequest,
     BreakerReport,
     CreateWorkerRequest,
     DecisionBatch,
@@ -168,7 +169,9 @@ class Tour:
         inside = self.controller
         assert (await inside.announce_leadership(LEADER)).term == 5
         found = ImportWorkerRequest(instance_id="i-found", aws_region="eu-west-1", status=WorkerStatus.STOPPED)
-        assert (await inside.import_worker(LEADER, found)).origin is WorkerOrigin.IMPORTED
+        imported = await inside.import_worker(LEADER, found)
+        assert imported.origin is WorkerOrigin.IMPORTED
+        assert (await self.admin.workers.adopt(imported.id, AdoptWorkerRequest(schedulable=False))).is_adopted
         need = ScaleUpRequest.model_validate({"template": "small", "reason": "full", "for": "lablet-1"})
         assert (await inside.scale_up(LEADER, need)).requested_for == "lablet-1"
         await inside.audit(LEADER, "skipped_not_idle", "w-1", "busy")

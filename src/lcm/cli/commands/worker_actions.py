@@ -56,6 +56,19 @@ CmlPasswordFileOption = Annotated[
 LeakLicenseOption = Annotated[
     bool, typer.Option("--leak-license", help="Do not give its license back: faster, but Cisco will still count it.")
 ]
+AdoptTemplateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--template",
+        "-t",
+        metavar="NAME",
+        help="Its template. Default: the one with its instance type.",
+        autocompletion=complete_templates,
+    ),
+]
+SchedulableOption = Annotated[
+    bool, typer.Option("--schedulable/--not-schedulable", help="Whether lablets may be placed on it.")
+]
 OperationArgument = Annotated[str, typer.Argument(metavar="register|deregister", help="License operation.")]
 
 
@@ -70,6 +83,7 @@ def register(app: typer.Typer) -> None:
     command(app, "retry", mutates=True)(retry_worker)
     command(app, "trust", mutates=True)(trust_worker)
     command(app, "terminate", mutates=True)(terminate_worker)
+    command(app, "adopt", mutates=True)(adopt_worker)
     command(app, "hold", mutates=True)(hold_worker)
     command(app, "release", mutates=True)(release_worker)
     command(app, "license", mutates=True)(license_worker)
@@ -214,6 +228,35 @@ async def terminate_worker(
         if not confirm_by_name(f"Terminate {worker.name} permanently?", worker.name):
             raise CommandError("no changes made")
     await _send(session, worker, LEAKING_TERMINATION if leak_license else "terminate", reason)
+
+
+async def adopt_worker(
+    session: Session,
+    name: WorkerArgument,
+    template: AdoptTemplateOption = None,
+    schedulable: SchedulableOption = True,
+    idle_detection: IdleDetectionOption = None,
+    license_token_file: LicenseTokenFileOption = None,
+) -> None:
+    """Adopt an imported worker: it gets a template and, unless told otherwise, takes lablets."""
+    from lcm.cli.runtime.lookup import find_worker
+    from lcm.cli.runtime.options import validate
+    from lcm.model.worker.requests import AdoptWorkerRequest
+
+    fields: dict[str, object] = {"schedulable": schedulable}
+    if template is not None:
+        fields["template_name"] = template
+    if idle_detection is not None:
+        fields["idle_detection_enabled"] = idle_detection
+    if license_token_file is not None:
+        fields["license_token"] = _read_license_token(license_token_file)
+    body = validate(AdoptWorkerRequest, fields)
+    worker = await find_worker(session.client, name)
+    then = "it takes lablets as soon as it is ready" if schedulable else "it takes no lablets"
+    session.forecast = [(worker.name, f"template {template or worker.template_name or 'by its type'}"), ("then", then)]
+    adopted = await session.client.workers.adopt(worker.id, body)
+    about = f"template {adopted.template_name or 'none'}, {then}"
+    _print_result(session, adopted, f"{adopted.name} adopted: {about}.")
 
 
 async def trust_worker(

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     from lcm.model.audit import WorkerHistoryEntry
     from lcm.model.worker.explain import Explanation
     from lcm.model.worker.metrics import MetricsSample
-    from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest, LicenseRequest, UpdateWorkerRequest
+    from lcm.model.worker.requests import (
+        AdoptWorkerRequest,
+        CreateWorkerRequest,
+        HoldRequest,
+        LicenseRequest,
+        UpdateWorkerRequest,
+    )
     from lcm.model.worker.status import WorkerStatus
 
 
@@ -116,6 +122,12 @@ class Workers(Resource):
         if not release_license:
             body = TerminateRequest(reason=reason, release_license=False)
         return await self._command(worker_id, "terminate", body, version, key)
+
+    async def adopt(
+        self, worker_id: str, body: AdoptWorkerRequest, *, version: int | None = None, key: str | None = None
+    ) -> Worker:
+        """Adopt an imported worker."""
+        return await self._command(worker_id, "adopt", body, version, key)
 
     async def drain(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None

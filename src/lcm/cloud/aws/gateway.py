@@ -48,7 +48,8 @@ _SERVICE_BY_OPERATION = {"GetMetricData": "cloudwatch", "GetCallerIdentity": "st
 _MUTATING_OPERATIONS = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
 OPERATIONS = (
     *sorted(_MUTATING_OPERATIONS),
-    *("DescribeInstances", "DescribeInstanceStatus", "DescribeImages", "GetMetricData", "GetCallerIdentity"),
+    *("DescribeInstances", "DescribeInstanceStatus", "DescribeInstanceTypes", "DescribeImages"),
+    *("GetMetricData", "GetCallerIdentity"),
 )
 """Every operation that LCM calls. deploy/iam-policy.json allows these."""
 _ALERTED_OUTCOMES = ("denied", "quota", "unauthenticated")

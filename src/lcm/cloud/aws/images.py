@@ -1,4 +1,4 @@
-"""Finds machine images by name and owner.
+"""Finds machine images by name and owner, and what instance types offer.
 
 Anyone can publish an image under any name. So a search without an owner is rejected, and images of other owners are
 left out even if the server returns them.
@@ -11,16 +11,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.errors import InvalidCloudRequestError
-from lcm.cloud.types import Image
+from lcm.cloud.types import Image, InstanceTypeInfo
 from lcm.core import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from lcm.cloud.aws.gateway import AwsGateway
     from lcm.cloud.aws.iam import AccountIdentity
 
 DESCRIBE_IMAGES = "DescribeImages"
+DESCRIBE_INSTANCE_TYPES = "DescribeInstanceTypes"
+_TYPES_PER_CALL = 100
+_MIB_PER_GB = 1024
 _PAGE_SIZE = 1000
 _OWNER_ALIASES = frozenset({"amazon", "aws-marketplace"})
 
@@ -107,4 +110,40 @@ def _image_from_description(image: Mapping[str, Any]) -> Image:
         name=image.get("Name", ""),
         owner_id=image["OwnerId"],
         created_at=created if created.tzinfo else created.replace(tzinfo=UTC),
+    )
+
+
+class InstanceTypeCatalog:
+    """What instance types offer, which never changes: each is asked for once."""
+
+    def __init__(self, gateway: AwsGateway) -> None:
+        self._gateway = gateway
+        self._known: dict[str, InstanceTypeInfo] = {}
+
+    async def find(self, names: Collection[str]) -> Mapping[str, InstanceTypeInfo]:
+        """Return those that EC2 knows. By filter: an unknown name is no error, and does not hide the others."""
+        missing = sorted(set(names) - self._known.keys())
+        for begin in range(0, len(missing), _TYPES_PER_CALL):
+            by_name = {"Name": "instance-type", "Values": missing[begin : begin + _TYPES_PER_CALL]}
+            await self._read({"Filters": [by_name]})
+        return {name: self._known[name] for name in names if name in self._known}
+
+    async def _read(self, parameters: Mapping[str, Any]) -> None:
+        token: str | None = None
+        while True:
+            page = parameters if token is None else {**parameters, "NextToken": token}
+            response = await self._gateway.call(DESCRIBE_INSTANCE_TYPES, page)
+            for each in response.get("InstanceTypes", ()):
+                found = _instance_type(each)
+                self._known[found.name] = found
+            token = response.get("NextToken")
+            if not token:
+                return
+
+
+def _instance_type(described: Mapping[str, Any]) -> InstanceTypeInfo:
+    return InstanceTypeInfo(
+        str(described["InstanceType"]),
+        int(described["VCpuInfo"]["DefaultVCpus"]),
+        int(described["MemoryInfo"]["SizeInMiB"]) / _MIB_PER_GB,
     )

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from lcm.cloud.aws.gateway import AwsCallMetrics, AwsGateway, BoundedThreadPool, aws_call_metrics
 from lcm.cloud.aws.iam import AccountIdentity, PermissionChecker
-from lcm.cloud.aws.images import ImageCatalog
+from lcm.cloud.aws.images import ImageCatalog, InstanceTypeCatalog
 from lcm.cloud.aws.instances import InstanceReader
 from lcm.cloud.aws.monitoring import InstanceHealthReader, InstanceMetricsReader
 from lcm.cloud.aws.mutations import BatchedMutation, Launcher
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         InstanceMetrics,
         InstanceSelection,
         InstanceState,
+        InstanceTypeInfo,
         LaunchParameters,
         Sweep,
     )
@@ -44,6 +45,7 @@ class _RegionServices:
         self.identity = AccountIdentity(self.gateway)
         self.sweeps = InstanceReader(self.gateway, self.identity, self.poller)
         self.images = ImageCatalog(self.gateway, self.identity)
+        self.types = InstanceTypeCatalog(self.gateway)
         self.launches = Launcher(self.gateway, self.images)
         self.start = BatchedMutation(self.gateway, "StartInstances", "StartingInstances")
         self.stop = BatchedMutation(self.gateway, "StopInstances", "StoppingInstances")
@@ -103,6 +105,9 @@ class AwsProvider:
 
     async def find_images(self, region: str, name_pattern: str, owners: Sequence[str]) -> Sequence[Image]:
         return await self._in(region).images.find(name_pattern, owners)
+
+    async def instance_types(self, region: str, names: Collection[str]) -> Mapping[str, InstanceTypeInfo]:
+        return await self._in(region).types.find(names)
 
     async def health(self, region: str) -> Sequence[HealthNotice]:
         return await self._in(region).health.notices()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         InstanceMetrics,
         InstanceSelection,
         InstanceState,
+        InstanceTypeInfo,
         LaunchParameters,
     )
 
@@ -98,6 +99,9 @@ class SimulatedProvider:
     async def find_images(self, region: str, name_pattern: str, owners: Sequence[str]) -> Sequence[Image]:
         found = await self._call(region, "DescribeImages", lambda place, _: place.find_images(name_pattern, owners))
         return sorted(found, key=lambda image: (image.created_at, image.id), reverse=True)
+
+    async def instance_types(self, region: str, names: Collection[str]) -> Mapping[str, InstanceTypeInfo]:
+        return await self._call(region, "DescribeInstanceTypes", lambda place, _: place.instance_types(names))
 
     async def health(self, region: str) -> Sequence[HealthNotice]:
         found: list[HealthNotice] = []

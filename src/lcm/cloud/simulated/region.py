@@ -12,10 +12,10 @@ from lcm.cloud.rate_limit import OperationBuckets
 from lcm.cloud.simulated import error_codes
 from lcm.cloud.simulated.faults import ActiveFaults
 from lcm.cloud.simulated.machine import Machine, to_datetime
-from lcm.cloud.types import Image, InstanceState
+from lcm.cloud.types import Image, InstanceState, InstanceTypeInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from random import Random
 
     from lcm.cloud.errors import CloudError
@@ -25,6 +25,20 @@ if TYPE_CHECKING:
 MAX_FILTER_VALUES: Final = 200
 _REAP_INTERVAL: Final = 60.0
 _ID_BITS: Final = 68
+
+INSTANCE_TYPES = {
+    "t3.micro": (2, 1.0),
+    "t3.small": (2, 2.0),
+    "t3.medium": (2, 4.0),
+    "t3.large": (2, 8.0),
+    "m5.large": (2, 8.0),
+    "m5.2xlarge": (8, 32.0),
+    "c7a.large": (2, 4.0),
+    "m5zn.metal": (48, 192.0),
+    "m8i.2xlarge": (8, 32.0),
+    "m8i.8xlarge": (32, 128.0),
+}
+"""CPU cores and memory of the instance types that this cloud offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +230,12 @@ class SimulatedRegion:
             for image in self.images.values()
             if image.owner_id in accounts and image.state == "available" and fnmatchcase(image.name, pattern)
         ]
+
+    def instance_types(self, names: Collection[str]) -> dict[str, InstanceTypeInfo]:
+        """DescribeInstanceTypes by filter: unknown types are left out."""
+        return {
+            name: InstanceTypeInfo(name, *INSTANCE_TYPES[name]) for name in sorted(set(names)) if name in INSTANCE_TYPES
+        }
 
     def new_id(self, prefix: str) -> str:
         """Return a new id in the format of EC2."""

@@ -14,11 +14,12 @@ from lcm.control_plane.secrets.worker_secrets import LICENSE_TOKEN, store_secret
 from lcm.control_plane.workers import status_writes
 from lcm.control_plane.workers.decisions import store_decision, store_decisions
 from lcm.control_plane.workers.idle import detect_idle
+from lcm.control_plane.workers.imports import complete_import, import_worker
 from lcm.control_plane.workers.scaling import ScaleUpPlan, scale_down, scale_up
 from lcm.core import clock
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
-from lcm.model.worker.status import STOP_STATUSES, DesiredStatus, LicenseStatus, WorkerOrigin, WorkerStatus
+from lcm.model.worker.status import LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from lcm.control_plane.context import ControlPlaneContext
@@ -170,9 +171,8 @@ class WorkerControllerWrites:
         async def attempt(tx: Transaction) -> tuple[Worker, bool]:
             existing = await tx.store.get_unique(WORKERS, "instance_id", request.instance_id)
             if existing is not None:
-                return Worker.model_validate_json(existing.body), False
-            worker = _imported_worker(request, worker_id, region, tx)
-            return tx.save_worker(worker, "imported", f"discovery found instance {request.instance_id}"), True
+                return await complete_import(tx, Worker.model_validate_json(existing.body), request), False
+            return await import_worker(tx, request, worker_id, region), True
 
         try:
             return await self._run_fenced(leader, attempt)
@@ -198,31 +198,3 @@ class _LicenseLeak:
         if self._leaked:
             LICENSES_LEAKED.inc()
         return worker
-
-
-def _imported_worker(request: ImportWorkerRequest, worker_id: str, region: str, tx: Transaction) -> Worker:
-    stopped = request.status in STOP_STATUSES
-    return Worker(
-        id=worker_id,
-        name=request.name or request.instance_id,
-        template_name=None,
-        aws_region=region,
-        aws_account_id=request.aws_account_id,
-        status=request.status,
-        status_since=tx.now,
-        desired_status=DesiredStatus.STOPPED if stopped else DesiredStatus.RUNNING,
-        instance_id=request.instance_id,
-        instance_since=tx.now,
-        instance_type=request.instance_type,
-        ami_id=request.ami_id,
-        public_ip=None if stopped else request.public_ip,
-        private_ip=request.private_ip,
-        origin=WorkerOrigin.IMPORTED,
-        previous_worker_id=request.previous_worker_id,
-        tags=request.tags,
-        idle_detection_enabled=False,
-        last_resumed_at=tx.now if request.status is WorkerStatus.RUNNING else None,
-        cml_version=request.cml_version,
-        created_at=tx.now,
-        updated_at=tx.now,
-    )

@@ -11,6 +11,7 @@ from lcm.control_plane.records.kinds import WORKERS, find_all
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.lifecycle import drain, resume_fields, updated_record, worker_from_template
 from lcm.model.formatting import count_with_verb
+from lcm.model.lablet.placement import check_adopted
 from lcm.model.lablet.scheduling.capacity import is_resumable
 from lcm.model.lablet.scheduling.scale_up import max_workers_refusal
 from lcm.model.problems import ProblemCode
@@ -154,7 +155,9 @@ async def _find_workers(
         }
     )
     async for stored in find_all(store, WORKERS, where):
-        yield Worker.model_validate_json(stored.body)
+        worker = Worker.model_validate_json(stored.body)
+        if check_adopted(worker) is None:
+            yield worker
 
 
 async def _check_max_workers(tx: Transaction, region: str, settings: FleetSettings) -> None:

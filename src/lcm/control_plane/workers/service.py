@@ -19,6 +19,7 @@ from lcm.control_plane.secrets.worker_secrets import (
 )
 from lcm.control_plane.workers import lifecycle
 from lcm.control_plane.workers.decisions import read_decision
+from lcm.control_plane.workers.imports import adopt_worker
 from lcm.core import clock
 from lcm.model.audit import WorkerHistoryEntry
 from lcm.model.fleet.plan import DecisionState, assess_decision, find_evaluator
@@ -41,7 +42,13 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import DocumentPage, JournalEntry, Sort, StoredDocument, Where
     from lcm.model.audit import DecisionReport
     from lcm.model.worker.explain import Explanation
-    from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest, LicenseRequest, UpdateWorkerRequest
+    from lcm.model.worker.requests import (
+        AdoptWorkerRequest,
+        CreateWorkerRequest,
+        HoldRequest,
+        LicenseRequest,
+        UpdateWorkerRequest,
+    )
 
 COMMANDS: dict[str, Callable[[Worker, Transaction, str | None], Worker]] = {
     "start": lambda worker, tx, _: lifecycle.start(worker, tx.now),
@@ -199,6 +206,25 @@ class WorkerService:
                 secrets[LICENSE_TOKEN] = None
             await store_secrets(tx, self._context.secret_box, worker_id, secrets)
             return tx.save_worker(after, f"license_{request.operation.value}", request.reason or "")
+
+        return await self._run(caller, key, attempt)
+
+    async def adopt(
+        self,
+        caller: Caller,
+        worker_id: str,
+        request: AdoptWorkerRequest,
+        if_match: int | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> bytes:
+        """Adopt an imported worker."""
+
+        async def attempt(tx: Transaction) -> Worker:
+            after = await adopt_worker(tx, await tx.worker(worker_id, if_match=if_match), request)
+            if request.license_token is not None:
+                token = request.license_token.get_secret_value()
+                await store_secrets(tx, self._context.secret_box, worker_id, {LICENSE_TOKEN: token})
+            return tx.save_worker(after, "adopted", schedulable=request.schedulable, template=after.template_name)
 
         return await self._run(caller, key, attempt)
 

@@ -65,10 +65,17 @@ def rejection_reason(
     )
 
 
+def check_adopted(worker: Worker) -> str | None:
+    """An imported worker takes no lablets until a person adopts it, and only if that person says so."""
+    if not worker.is_adopted:
+        return f"it was imported and is not adopted: lcm workers adopt {worker.name}"
+    return None if worker.schedulable else "it is marked as not schedulable"
+
+
 def check_ready(worker: Worker) -> str | None:
-    """The worker must be `ready`."""
+    """The worker must be `ready`, and one of ours."""
     if worker.ready:
-        return None
+        return check_adopted(worker)
     if worker.status is not WorkerStatus.RUNNING:
         return f"it is {worker.status}"
     if worker.desired_status is not DesiredStatus.RUNNING:

@@ -98,6 +98,12 @@ class Worker(Record):
     instance_id: str | None = None
     instance_since: UtcDatetime | None = None
     instance_type: str | None = None
+    instance_cpu_cores: int | None = Field(
+        default=None, description="CPU cores of an imported instance, as EC2 says; null if not known."
+    )
+    instance_memory_gb: float | None = Field(
+        default=None, description="Memory of an imported instance, as EC2 says; null if not known."
+    )
     ami_id: str | None = None
     public_ip: str | None = None
     private_ip: str | None = None

@@ -248,6 +248,10 @@ class ImportWorkerRequest(StrictModel):
     aws_account_id: AwsAccountId | None = None
     name: ResourceName | None = None
     instance_type: Annotated[SingleLineText, Field(max_length=64)] | None = None
+    cpu_cores: Annotated[int, Field(ge=1, le=1024), WHOLE_NUMBER] | None = Field(
+        default=None, description="What its instance type offers; null if that is not known yet."
+    )
+    memory_gb: Annotated[float, Field(gt=0, le=65536)] | None = None
     ami_id: Annotated[SingleLineText, Field(max_length=64)] | None = None
     status: WorkerStatus
     public_ip: IpAddress | None = None
@@ -255,6 +259,19 @@ class ImportWorkerRequest(StrictModel):
     tags: dict[str, str] = Field(default_factory=dict)
     cml_version: Annotated[SingleLineText, Field(max_length=64)] | None = None
     previous_worker_id: Annotated[SingleLineText, Field(max_length=64)] | None = None
+
+
+class AdoptWorkerRequest(StrictModel):
+    """Adopt an imported worker: from then on it is treated like one that LCM created."""
+
+    template_name: ResourceName | None = Field(
+        default=None, description="Its template; if unset, the one with its instance type."
+    )
+    schedulable: StrictBool = Field(description="Whether lablets may be placed on it.")
+    idle_detection_enabled: StrictBool | None = Field(
+        default=None, description="Whether it is stopped when idle; null leaves it as it is."
+    )
+    license_token: LicenseToken | None = Field(default=None, description="A token with which its CML is registered.")
 
 
 class ScaleUpRequest(StrictModel):

@@ -43,6 +43,7 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/workers/{worker_id}/cancel-drain"): OPERATOR,
     ("POST", "/api/workers/{worker_id}/retry"): OPERATOR,
     ("POST", "/api/workers/{worker_id}/trust"): OPERATOR,
+    ("POST", "/api/workers/{worker_id}/adopt"): OPERATOR,
     ("POST", "/api/workers/{worker_id}/hold"): OPERATOR,
     ("POST", "/api/workers/{worker_id}/release"): OPERATOR,
     ("POST", "/api/workers/{worker_id}/license"): OPERATOR,

@@ -37,6 +37,7 @@ from lcm.model.base import RequestedTime, SingleLineText
 from lcm.model.worker.explain import Explanation
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import (
+    AdoptWorkerRequest,
     CommandRequest,
     CreateWorkerRequest,
     HoldRequest,
@@ -175,6 +176,20 @@ async def worker_metrics(
 async def explain_worker(request: Request, caller: Viewer, worker_id: WorkerIdPath) -> Explanation:
     """Explain the worker's status and what happens next."""
     return await get_services(request).workers.explain(worker_id)
+
+
+@router.post("/{worker_id}/adopt", status_code=202, response_model=Worker, responses=error_responses(404, 409, 412))
+async def adopt_worker(
+    request: Request,
+    caller: Operator,
+    worker_id: WorkerIdPath,
+    body: AdoptWorkerRequest,
+    if_match: IfMatchDep,
+    key: IdempotencyKeyDep,
+) -> Response:
+    """Adopt an imported worker: it gets a template, and takes lablets if it is schedulable."""
+    record = await get_services(request).workers.adopt(caller, worker_id, body, if_match, key)
+    return versioned_response(record, 202)
 
 
 @router.post("/{worker_id}/terminate", status_code=202, response_model=Worker, responses=error_responses(404, 409, 412))

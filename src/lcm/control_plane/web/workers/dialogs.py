@@ -1,4 +1,4 @@
-"""Dialogs that create a worker, edit it, and register or deregister its license."""
+"""Dialogs that create a worker, edit it, adopt it, and register or deregister its license."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from lcm.control_plane.web.auth import OperatorUser
 from lcm.control_plane.web.forms import WHOLE_FORM, form_field, form_key, problem_by_field, read_form
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.control_plane.web.workers.forms import (
+    AdoptForm,
     InvalidFormError,
     WorkerForm,
+    adopt_request,
     create_request,
     form_fingerprint,
     license_request,
@@ -142,6 +144,45 @@ async def request_license_operation(
         return _render_license_form(worker, operation, error.problems, reason=form_field(fields, "reason"), status=422)
     what = "registration" if operation == "register" else "deregistration"
     return render_toast(f"{worker.name}: license {what} requested", triggers=DONE_EVENT)
+
+
+@router.get("/workers/{worker_id}/adopt")
+async def adopt_dialog(request: Request, user: OperatorUser, worker_id: str) -> HTMLResponse:
+    """What adopting an imported worker means, and how it may be used."""
+    services = get_services(request)
+    worker = await _read_worker(services, worker_id)
+    return await _render_adopt_form(services, worker, AdoptForm.of(worker))
+
+
+@router.post("/workers/{worker_id}/adopt")
+async def adopt_worker(request: Request, user: OperatorUser, worker_id: str) -> HTMLResponse:
+    """Adopt the worker. The token is stored with the secrets and never sent back to a page."""
+    fields = await read_form(request)
+    services = get_services(request)
+    worker, form = await _read_worker(services, worker_id), AdoptForm.read(fields)
+    try:
+        body = adopt_request(form, form_field(fields, "license_token"))
+        await services.workers.adopt(user.caller, worker_id, body, key=form_key(request, user.caller, fields))
+    except InvalidFormError as error:
+        return await _render_adopt_form(services, worker, form, error.problems)
+    except ProblemError as error:
+        if error.code is not ProblemCode.INVALID:
+            raise
+        return await _render_adopt_form(services, worker, form, problem_by_field(error, ("template_name",)))
+    return render_toast(f"{worker.name}: adopted", triggers=DONE_EVENT)
+
+
+async def _render_adopt_form(
+    services: Services, worker: Worker, form: AdoptForm, problems: dict[str, str] | None = None
+) -> HTMLResponse:
+    return render_fragment(
+        "workers/_adopt_dialog.html",
+        status=422 if problems else 200,
+        worker=worker,
+        form=form,
+        problems=problems or {},
+        templates=await _enabled_templates(services),
+    )
 
 
 def _render_saved(body: bytes) -> HTMLResponse:

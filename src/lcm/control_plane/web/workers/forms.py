@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from lcm.control_plane.web.forms import WHOLE_FORM, form_field
 from lcm.model.validation import problems_of
-from lcm.model.worker.requests import CreateWorkerRequest, LicenseRequest, UpdateWorkerRequest
+from lcm.model.worker.requests import AdoptWorkerRequest, CreateWorkerRequest, LicenseRequest, UpdateWorkerRequest
 from lcm.model.worker.status import DesiredStatus, LostInstancePolicy
 
 if TYPE_CHECKING:
@@ -138,6 +138,40 @@ def license_request(operation: str, fields: dict[str, list[str]]) -> LicenseRequ
     request = {"operation": operation, "token": form_field(fields, "token"), "reason": form_field(fields, "reason")}
     try:
         return LicenseRequest.model_validate({name: value for name, value in request.items() if value})
+    except ValidationError as error:
+        raise InvalidFormError(_field_problems(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptForm:
+    """What a person enters to adopt an imported worker."""
+
+    template_name: str = ""
+    schedulable: bool = True
+    idle_detection_enabled: bool = False
+
+    @classmethod
+    def of(cls, worker: Worker) -> AdoptForm:
+        """The form with the worker's own values."""
+        return cls(worker.template_name or "", worker.schedulable, worker.idle_detection_enabled)
+
+    @classmethod
+    def read(cls, fields: dict[str, list[str]]) -> AdoptForm:
+        """The form as it was sent."""
+        checked = {name: bool(form_field(fields, name)) for name in ("schedulable", "idle_detection_enabled")}
+        return cls(form_field(fields, "template_name"), **checked)
+
+
+def adopt_request(form: AdoptForm, license_token: str) -> AdoptWorkerRequest:
+    """The request of the form."""
+    request: dict[str, object] = {
+        "schedulable": form.schedulable,
+        "idle_detection_enabled": form.idle_detection_enabled,
+        "template_name": form.template_name or None,
+        "license_token": license_token or None,
+    }
+    try:
+        return AdoptWorkerRequest.model_validate(request)
     except ValidationError as error:
         raise InvalidFormError(_field_problems(error)) from None
 

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from lcm.client.errors import ApiError, NameTakenError
 from lcm.cloud.types import INSTALLATION_TAG, WORKER_TAG, InstanceSelection, InstanceState
 from lcm.cml.errors import CMLError
+from lcm.controllers.worker.discovery.instance_types import describe_types, is_incomplete
 from lcm.model.base import ResourceName, SingleLineText
 from lcm.model.worker.record import MAX_TAGS, Tags
 from lcm.model.worker.requests import ImportWorkerRequest
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
     from lcm.client.base import Leader
     from lcm.client.resources.internal import InternalApi
-    from lcm.cloud.types import Instance, Sweep
+    from lcm.cloud.types import Instance, InstanceTypeInfo, Sweep
     from lcm.cml.types import SystemInformation
+    from lcm.controllers.worker.discovery.instance_types import DescribeInstanceTypes
     from lcm.model.fleet.settings import DiscoverySettings
     from lcm.model.worker.record import Worker
 
@@ -106,10 +108,18 @@ def find_candidates(
 
 
 def import_request(
-    instance: Instance, region: str, account_id: str, *, cml_version: str | None, previous_worker_id: str | None
+    instance: Instance,
+    region: str,
+    account_id: str,
+    *,
+    cml_version: str | None,
+    previous_worker_id: str | None,
+    offered: InstanceTypeInfo | None = None,
 ) -> ImportWorkerRequest:
     """The request that records an instance as a worker."""
     return ImportWorkerRequest(
+        cpu_cores=None if offered is None else offered.cpu_cores,
+        memory_gb=None if offered is None else offered.memory_gb,
         instance_id=instance.id,
         aws_region=region,
         aws_account_id=account_id if account_id.isdecimal() and len(account_id) == _ACCOUNT_DIGITS else None,
@@ -192,6 +202,7 @@ class Importer:
         leader: Callable[[], Leader],
         installation: str,
         private_addresses: bool = False,
+        instance_types: DescribeInstanceTypes | None = None,
     ) -> None:
         self._region = region
         self._internal = internal
@@ -199,6 +210,7 @@ class Importer:
         self._leader = leader
         self._installation = installation
         self._private_addresses = private_addresses
+        self._instance_types = instance_types
         self._probe_slots = asyncio.Semaphore(MAX_CONCURRENT_PROBES)
         # A TERMINATED worker never changes: the previous owner is read once, as long as no worker has the instance.
         self._previous_owners: dict[str, _PreviousOwner] = {}
@@ -218,11 +230,34 @@ class Importer:
                 ready.append(instance)
             else:
                 result.waiting.add(instance.id)
-        requests = await asyncio.gather(*(self._build_request(instance, sweep.account_id) for instance in ready))
+        incomplete = [worker for worker in workers if is_incomplete(worker)]
+        names = {*(each.instance_type for each in ready), *(each.instance_type or "" for each in incomplete)}
+        offered = await describe_types(self._instance_types, self._region, names)
+        requests = await asyncio.gather(
+            *(self._build_request(each, sweep.account_id, offered.get(each.instance_type)) for each in ready)
+        )
         for request in requests:
             if request is not None and (worker := await self._import(request)) is not None:
                 result.imported[request.instance_id] = worker
+        for worker in incomplete:
+            await self._complete(worker, offered.get(worker.instance_type or ""))
         return result
+
+    async def _complete(self, worker: Worker, offered: InstanceTypeInfo | None) -> None:
+        """Record what the instance type of an imported worker offers, which was not known at its import."""
+        if offered is None or worker.instance_id is None:
+            return
+        request = ImportWorkerRequest(
+            instance_id=worker.instance_id,
+            aws_region=self._region,
+            status=worker.status,
+            cpu_cores=offered.cpu_cores,
+            memory_gb=offered.memory_gb,
+        )
+        try:
+            await self._internal.import_worker(self._leader(), request)
+        except ApiError as error:
+            log.info("import left incomplete until the next scan", worker=worker.id, error=str(error))
 
     async def _load_previous_owners(self, candidates: Sequence[Instance]) -> None:
         """Find the previous owners. All TERMINATED workers are read only if there is a new candidate."""
@@ -241,7 +276,9 @@ class Importer:
             instance_id: _previous_owner(new[instance_id], last.get(instance_id)) for instance_id in new
         }
 
-    async def _build_request(self, instance: Instance, account_id: str) -> ImportWorkerRequest | None:
+    async def _build_request(
+        self, instance: Instance, account_id: str, offered: InstanceTypeInfo | None
+    ) -> ImportWorkerRequest | None:
         """The request for an instance; None if it cannot be imported now."""
         version: str | None = None
         if instance.state is InstanceState.RUNNING:
@@ -252,7 +289,14 @@ class Importer:
         owner = self._previous_owners[instance.id].worker
         previous = None if owner is None else owner.id
         try:
-            return import_request(instance, self._region, account_id, cml_version=version, previous_worker_id=previous)
+            return import_request(
+                instance,
+                self._region,
+                account_id,
+                cml_version=version,
+                previous_worker_id=previous,
+                offered=offered,
+            )
         except ValidationError as error:
             log.warning("instance cannot be recorded", instance_id=instance.id, error=str(error))
             return None

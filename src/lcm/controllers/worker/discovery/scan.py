@@ -89,6 +89,7 @@ class Discovery:
                 leader=deps.leader,
                 installation=deps.installation,
                 private_addresses=deps.private_addresses,
+                instance_types=deps.cloud.instance_types,
             )
             for region in monitors
         }

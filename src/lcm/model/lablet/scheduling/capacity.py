@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from lcm.model.lablet.placement import (
+    check_adopted,
     check_capacity,
     check_cml_version,
     check_hold,
@@ -71,6 +72,7 @@ def is_arriving(worker: Worker, now: datetime) -> bool:
         worker.desired_status is DesiredStatus.RUNNING
         and worker.status in _ARRIVING_STATUSES
         and check_hold(worker, now) is None
+        and check_adopted(worker) is None
         and not is_condition_true(worker.conditions, ConditionType.STUCK)
     )
 
@@ -83,6 +85,7 @@ def is_resumable(worker: Worker, now: datetime) -> bool:
         and worker.paused_by_policy
         and worker.template_name is not None
         and check_hold(worker, now) is None
+        and check_adopted(worker) is None
     )
 
 
