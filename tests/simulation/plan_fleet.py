@@ -68,7 +68,7 @@ class Cycle:
     began: float
     basis: tuple[object, ...]
     placed: set[tuple[str, str]]
-    needs: set[tuple[str, str | None, str | None]]
+    needs: list[tuple[str, str | None, str | None]]
 
 
 def observation_key(observed: Observation) -> tuple[object, ...]:
@@ -205,7 +205,7 @@ class Trial:
 
         async def executing(plan: SchedulingPlan) -> float | None:
             placed = {(each.lablet.id, each.worker_id) for each in plan.placed}
-            needs = {(need.template, need.aws_region, need.resumes) for need in plan.needs}
+            needs = [(need.template, need.aws_region, need.resumes) for need in plan.needs]
             self.cycles.append(
                 Cycle(self.time, tuple(map(worker_key, sorted(read, key=lambda each: each.id))), placed, needs)
             )

@@ -45,6 +45,7 @@ _COMPARED = {
     ActionType.DEREGISTER_LICENSE,
     ActionType.RECORD_STATUS,
 }
+_ANSWERED = (ActionType.LAUNCH_INSTANCE.value, ActionType.START_INSTANCE.value)
 _LINE = re.compile(r"<li>(.*?)</li>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
 
@@ -186,10 +187,10 @@ def _expected(actions: Sequence[PlannedAction], worker: Worker) -> list[tuple[st
 
 
 def _actual(each: Pass) -> list[tuple[str, str]]:
-    """What reached the world. The record of a launched instance is a consequence of the response to the launch."""
+    """What reached the world. A record after a launch or start holds the response, such as missing capacity."""
     effects = list(each.effects)
-    launch = (ActionType.LAUNCH_INSTANCE.value, "")
-    return effects[: effects.index(launch) + 1] if launch in effects else effects
+    calls = [number for number, (kind, _) in enumerate(effects) if kind in _ANSWERED]
+    return effects[: calls[-1] + 1] if calls else effects
 
 
 # Lablets
