@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from html import unescape
 from typing import TYPE_CHECKING
 
+from lcm.controllers.worker.decide.shared.hold import HELD_RULE
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import ActionType
@@ -169,6 +170,8 @@ def _compare_worker(trial: Trial, seen: Snapshot, worker: Worker, item: PlannedW
             return "acted as planned" if expected else "rested as planned"
         if not actual and due is not None and each.at < due:
             continue
+        if not actual and released and each.rule == HELD_RULE:
+            continue  # the controller reads the release with its next list
         rule = f"rule {each.rule} after {base.rule}"
         return (
             f"!planned {expected} at {due}, but {actual} at {each.at} ({worker.status}/{worker.desired_status}, {rule})"
