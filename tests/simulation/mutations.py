@@ -192,7 +192,7 @@ MUTATIONS = (
         f"{_DECIDE}/stopped.py",
         "policy.settings.discovery.drift_policy is DriftPolicy.ACCEPT",
         "True",
-        "stopped and started behind our back",
+        "somebody stops it once",
     ),
     Mutation(
         "workers are paused although that is disabled",
@@ -242,7 +242,7 @@ MUTATIONS = (
         "control_plane/lablets/lifecycle.py",
         "with_lablet(worker.allocation, needs, free_ports.values())",
         "worker.allocation",
-        "labs under a hold",
+        "a lab lands late",
     ),
     Mutation(
         "lablets wait forever for a worker that does not come back",

@@ -147,6 +147,7 @@ WORKER_DAYS: dict[str, Script] = {
     "somebody launches more like it, and leaks are only told": day(
         worker(), at(2, "launch-alike", **FIRST), at(4, "stop", **FIRST)
     ),
+    "somebody stops it once": day(worker(), at(5, "stop-outside", **FIRST)),
     "somebody stops it again and again": day(
         worker(),
         *(at(minutes, "stop-outside", **FIRST) for minutes in (3, 6, 9, 12, 15)),
