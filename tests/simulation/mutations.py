@@ -76,8 +76,8 @@ MUTATIONS = (
     Mutation(
         "a running worker ignores that STOPPED is desired",
         f"{_DECIDE}/running.py",
-        "    if worker.desired_status is DesiredStatus.STOPPED:\n        return begin_stop(",
-        "    if False:\n        return begin_stop(",
+        "    if worker.desired_status is DesiredStatus.STOPPED:\n        reason =",
+        "    if False:\n        reason =",
         "a stopped worker is to end",
     ),
     Mutation(
@@ -147,9 +147,9 @@ MUTATIONS = (
     ),
     Mutation(
         "a license is recorded as deregistered although it was not",
-        f"{_DECIDE}/terminating.py",
-        "    task = observed.license_task\n",
-        "    task = LicenseTaskState.RELEASED\n",
+        f"{_DECIDE}/shared/license_release.py",
+        "    if observed.license_task is LicenseTaskState.RELEASED:\n",
+        "    if True:\n",
         "a slow CML gives its license back at the end",
     ),
     Mutation(
@@ -169,7 +169,7 @@ MUTATIONS = (
     Mutation(
         "workers on hold are changed",
         f"{_DECIDE}/__init__.py",
-        "return decided if hold is None else apply_hold(decided, hold, now)",
+        "return decided if hold is None else note_hold(worker, apply_hold(decided, hold, now))",
         "return decided",
         "one on hold is to stop",
     ),
