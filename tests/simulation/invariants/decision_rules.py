@@ -57,16 +57,37 @@ def _like(rule: str) -> re.Pattern[str]:
 def _in_folder(folder: Path) -> Iterator[str]:
     for file in sorted(folder.rglob("*.py")):
         tree = ast.parse(file.read_text())
+        prefixes = _constants(tree)
         parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
         for node in ast.walk(tree):
-            text = "" if id(node) in parts else _text(node)
+            text = "" if id(node) in parts else _text(node, prefixes)
+            if text in prefixes.values():
+                continue
             if _RULE.fullmatch(text) and text != "*.*":
                 yield text
 
 
-def _text(node: ast.AST) -> str:
+def _constants(tree: ast.Module) -> dict[str, str]:
+    """The constants of a module that end like the beginning of a rule, by name."""
+    return {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name) and isinstance(node.value.value, str) and node.value.value.endswith(("_", "."))
+    }
+
+
+def _text(node: ast.AST, prefixes: dict[str, str]) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values)
+        return "".join(_part(part, prefixes) for part in node.values)
     return ""
+
+
+def _part(part: ast.expr, prefixes: dict[str, str]) -> str:
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    name = part.value.id if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name) else ""
+    return prefixes.get(name, "*")

@@ -382,7 +382,8 @@ class Ledger:
             return
         if record["status"] == HIBERNATING and self._now - self._entered[record["id"]] > HELD_GRACE:
             self.violated(f"{operation} for {worker_id}, whose status only a newer version knows")
-        if operation in _FITTING and not self._is_wanted(record, _FITTING[operation]):
+        for_license = operation == "StartInstances" and _gives_license_back(record)
+        if operation in _FITTING and not for_license and not self._is_wanted(record, _FITTING[operation]):
             self.violated(f"{operation} for {worker_id}, whose desired status is {record['desired_status']}")
         if operation == "TerminateInstances" and record["desired_status"] != "TERMINATED":
             if record["instance_id"] == instance_id:
@@ -417,6 +418,12 @@ class Ledger:
     def _name(self, worker_id: str | None) -> str:
         record = self.records.get(worker_id or "")
         return record["name"] if record else (worker_id or "unknown")
+
+
+def _gives_license_back(record: dict[str, Any]) -> bool:
+    """Whether a worker that is to end is started for its license, which is recorded before the call."""
+    ends = record["desired_status"] == "TERMINATED" and record["status"] == "TERMINATING"
+    return bool(ends and record["release_license"] and record["license_release_started_at"])
 
 
 def _is_live(record: dict[str, Any], region: str) -> bool:

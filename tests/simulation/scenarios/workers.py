@@ -219,6 +219,37 @@ WORKER_DAYS: dict[str, Script] = {
     "an instance with a license is terminated outside LCM": day(
         worker(token="good-token"), at(5, "terminate-outside", **FIRST)
     ),
+    "a stopped worker gives its license back at its end": day(
+        worker(token="good-token"), at(4, "stop", **FIRST), at(6, "terminate", **FIRST)
+    ),
+    "five stopped workers give their licenses back at once": day(
+        *(worker(0.2 + number / 20, f"w{number}", token="good-token") for number in range(5)),
+        *(at(5, "stop", which=f"w{number}") for number in range(5)),
+        *(at(8, "terminate", which=f"w{number}") for number in range(5)),
+    ),
+    "a stopping worker is to end, lacks capacity, and is held": day(
+        worker(token="good-token"),
+        at(4, "stop", **FIRST),
+        at(4.05, "refuse", region=HOME, operation="StartInstances", code="InsufficientInstanceCapacity", times=1),
+        at(4.1, "terminate", **FIRST),
+        at(5.0, "hold", **FIRST, minutes=2),
+        lasting=12.0,
+    ),
+    "a stopped worker cannot be started to give its license back": day(
+        worker(token="good-token"),
+        at(4, "stop", **FIRST),
+        at(6, "refuse", region=HOME, operation="StartInstances", code="UnauthorizedOperation", times=9),
+        at(6.1, "terminate", **FIRST),
+    ),
+    "a license is given back before a stop and taken again after the start": day(
+        worker(token="good-token"),
+        at(4, "stop", **FIRST),
+        at(7, "start", **FIRST),
+        idle={"license_on_stop": "release"},
+    ),
+    "another token is given to a registered worker": day(
+        worker(token="good-token"), at(4, "license", **FIRST, token="bad-token")
+    ),
     "licenses good and bad": day(
         worker(token="bad-token"),
         worker(0.3, "w1", token="good-token"),
