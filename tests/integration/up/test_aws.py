@@ -155,7 +155,7 @@ def test_after_a_yes_it_does_what_it_said(command: Callable[..., Terminal], aws:
 
     second = command()
     second.wait_for("Continue? [y/N]")
-    assert "alpha: store the intent of launch attempt 1, launch t3.small" in " ".join(second.shown.split())
+    assert "alpha: An instance will be launched (t3.small in " in " ".join(second.shown.split())
     assert launches(aws) == 0
     second.type("yes\n")
     wait_until(lambda: len(asyncio.run(aws.live_instances())) == 1, "it launches after the yes")

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from lcm.client import Client
 
 _MAX_NAMES = 100
-_TIMEOUT = 2.0
+_TIMEOUT_VARIABLE = "LCM_COMPLETION_SECONDS"
+_DEFAULT_TIMEOUT = 2.0
 
 
 def complete_workers(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -43,9 +44,13 @@ def complete_templates(ctx: typer.Context, incomplete: str) -> list[str]:
 def _complete(ctx: typer.Context, kind: str, incomplete: str) -> list[str]:
     """The names that begin with what was typed. A shell shows no errors here: any failure completes nothing."""
     import asyncio
+    import os
+
+    import lcm.client  # noqa: F401 - imported here: the time below is for the request
 
     try:
-        return asyncio.run(asyncio.wait_for(_find_names(ctx, kind, incomplete), _TIMEOUT))
+        seconds = float(os.environ.get(_TIMEOUT_VARIABLE) or _DEFAULT_TIMEOUT)
+        return asyncio.run(asyncio.wait_for(_find_names(ctx, kind, incomplete), seconds))
     except Exception:  # noqa: BLE001 - see above
         return []
 
