@@ -597,7 +597,7 @@ async def test_an_instance_with_the_tag_is_probed_for_cml_and_becomes_a_worker(p
     assert list(known) == [found.id]
     worker = known[found.id]
     assert (worker.name, worker.status, worker.desired_status) == ("found", "RUNNING", "RUNNING")
-    assert (worker.instance_type, worker.template_name) == ("t3.large", None)
+    assert (worker.instance_type, worker.template_name) == ("t3.large", "large"), "the template of its type"
     assert worker.tags.items() >= classified.items()
     assert worker.cml_version == "2.9.1+build.7"
     await asyncio.sleep(600)
