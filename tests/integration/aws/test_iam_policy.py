@@ -40,6 +40,7 @@ async def use_everything(bed: AwsBed) -> None:
     instance = await cloud.launch_instance(bed.parameters("w1"))
     await cloud.sweep(region, InstanceSelection())
     await cloud.find_images(region, "*", ["self"])
+    await cloud.instance_types(region, ["t3.small"])
     await cloud.health(region)
     await cloud.get_instance_metrics(region, [instance.id])
     await cloud.start_instance(region, instance.id)
