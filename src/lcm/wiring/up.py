@@ -67,6 +67,7 @@ SIMULATED_REGIONS: Final = ("us-east-1", "eu-west-1", "ap-southeast-2")
 # Shorter than the defaults, so that the demo shows activity within minutes.
 _DEMO_MINUTES: Final = {"worker_idle_timeout_minutes": 12.0, "worker_auto_pause_snooze_minutes": 4.0}
 _DEMO_SECONDS: Final = {"idle_detection_interval": 30.0, "discovery_interval": 60.0, "metrics_collect_interval": 15.0}
+_LEAST_DEMO_VALUE: Final = 1.0  # a shorter idle timeout or interval is refused
 _SIMULATED_PASSWORD: Final = "simulated"  # noqa: S105 - of servers that only this process can reach
 _LOCAL_URL: Final = "http://lcm.local"  # requests go straight to the app, without a network
 _TOKEN_FILE: Final = "admin.token"  # noqa: S105 - a name
@@ -132,7 +133,7 @@ def effective_settings(loaded: LoadedSettings[UpSettings], options: UpOptions) -
                 adapted["scale_up_license_token"] = SecretStr(LICENSE_TOKEN)
             for name, value in (*_DEMO_MINUTES.items(), *_DEMO_SECONDS.items()):
                 if loaded.source_of(name) == "default":
-                    adapted[name] = max(value / options.speed, 0.2)
+                    adapted[name] = max(value / options.speed, _LEAST_DEMO_VALUE)
     return settings.model_copy(update=adapted)
 
 
