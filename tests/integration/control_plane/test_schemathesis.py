@@ -128,8 +128,15 @@ def _query_reads_as_valid(case: Case[Any], document: dict[str, Any]) -> bool:
     """Whether a wrong query looks right on the wire: a query has only text, and one value is a list of one."""
     documented = document["paths"][case.operation.path][case.operation.method.lower()].get("parameters", [])
     lists = {one["name"] for one in documented if "'array'" in str(one["schema"])}
-    query = case.query or {}
-    return any(isinstance(value, dict) or (name in lists and isinstance(value, str)) for name, value in query.items())
+    texts = {one["name"] for one in documented if "'string'" in str(one["schema"])}
+
+    def reads_as_valid(name: str, value: object) -> bool:
+        if isinstance(value, str):
+            return name in lists
+        # A number, a truth value or nothing is a text once it is sent.
+        return isinstance(value, dict) or (name in texts and not isinstance(value, list))
+
+    return any(reads_as_valid(name, value) for name, value in (case.query or {}).items())
 
 
 def _has_word_of_a_newer_version(body: Any) -> bool:
