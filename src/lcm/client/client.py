@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    import httpx
     from prometheus_client import CollectorRegistry
 
     from lcm.client.events import Events
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from lcm.client.resources.lablets import Definitions, Lablets
     from lcm.client.resources.system import Access, Probes
     from lcm.client.resources.workers import Templates, Workers
+    from lcm.http.transport import HttpTransport
 
 
 class Client:
@@ -35,14 +35,14 @@ class Client:
         token: str | None = None,
         *,
         limits: Limits | None = None,
-        wire: httpx.AsyncBaseTransport | None = None,
-        verify: ssl.SSLContext | bool = True,
+        wire: HttpTransport | None = None,
+        tls: ssl.SSLContext | None = None,
         registry: CollectorRegistry | None = None,
         with_metrics: bool = True,
     ) -> None:
         """`wire` replaces the network, for example with the app itself in a simulation."""
         self._transport = Transport(
-            url, token, limits=limits, wire=wire, verify=verify, registry=registry, with_metrics=with_metrics
+            url, token, limits=limits, wire=wire, tls=tls, registry=registry, with_metrics=with_metrics
         )
 
     @cached_property

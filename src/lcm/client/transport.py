@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
-
-import httpx
+from urllib.parse import urlencode, urlsplit
 
 from lcm.client.base import bearer_header
 from lcm.client.errors import (
@@ -33,6 +32,8 @@ from lcm.client.responses import (
 )
 from lcm.core import clock
 from lcm.core.backoff import Backoff
+from lcm.http.network import NetworkTransport
+from lcm.http.transport import ConnectionFailedError, HttpRequest, HttpTransportError, ResponseTimeoutError
 
 if TYPE_CHECKING:
     import ssl
@@ -41,16 +42,13 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from lcm.http.transport import HttpResponse, HttpTransport
+
 # Shorter than the servers' keep-alive: a write on a connection that is just being closed would be lost.
 _KEEPALIVE_SECONDS = 3.0
-# More would only share the CPU. Requests beyond the kept connections would each need a new one, and the more of them
-# are kept, the longer the pool searches at each request.
+# More would only share the CPU.
 _MAX_CONCURRENT = 8
-_POOL_LIMITS = httpx.Limits(
-    max_connections=100, max_keepalive_connections=_MAX_CONCURRENT, keepalive_expiry=_KEEPALIVE_SECONDS
-)
 _MAX_CLOCK_DELAY = 5.0  # a slower response says little about the clock of its sender
-_NOT_SENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,9 @@ class Limits:
 
 
 class Transport:
-    """Sends calls to one control plane over one pool of connections. `wire` replaces the network.
+    """Sends calls to one control plane over kept connections. `wire` replaces the network.
 
+    `tls` verifies the server of an https address; without it, the system's CAs do.
     Calls are counted in `registry`, by default that of the process; `with_metrics=False` disables counting.
     """
 
@@ -81,8 +80,8 @@ class Transport:
         token: str | None = None,
         *,
         limits: Limits | None = None,
-        wire: httpx.AsyncBaseTransport | None = None,
-        verify: ssl.SSLContext | bool = True,
+        wire: HttpTransport | None = None,
+        tls: ssl.SSLContext | None = None,
         registry: CollectorRegistry | None = None,
         with_metrics: bool = True,
     ) -> None:
@@ -90,8 +89,8 @@ class Transport:
         self._base = _checked_url(url)
         self._authorization = {} if token is None else bearer_header(token)
         self._measured = _measure_in(registry) if with_metrics else _no_measure
-        # Without an httpx client: it would handle cookies, redirects and proxies, which must not be used here.
-        self._wire = wire or httpx.AsyncHTTPTransport(verify=verify, limits=_POOL_LIMITS, trust_env=False)
+        self._wire = wire or NetworkTransport(idle_seconds=_KEEPALIVE_SECONDS, max_idle=_MAX_CONCURRENT)
+        self._tls = tls
         self._turns = asyncio.Semaphore(_MAX_CONCURRENT)
         self._closed = False
 
@@ -165,51 +164,49 @@ class Transport:
                     return await self._read_response(call, response)
                 finally:
                     await response.aclose()
-        except (TimeoutError, httpx.HTTPError) as error:
+        except (TimeoutError, HttpTransportError) as error:
             raise self._to_lost_error(call, error) from error
 
-    async def _open_stream(self, call: ApiRequest, request: httpx.Request) -> httpx.Response:
+    async def _open_stream(self, call: ApiRequest, request: HttpRequest) -> HttpResponse:
         try:
             async with asyncio.timeout(self.limits.attempt):
                 response = await self._transmit(request)
-                kind = response.headers.get("content-type", "")
-                if response.status_code == 200 and kind.startswith("text/event-stream"):
+                kind = response.header("content-type") or ""
+                if response.status == 200 and kind.startswith("text/event-stream"):
                     return response
                 try:
                     raise_for_problem(call, await self._read_response(call, response))
                 finally:
                     await response.aclose()
-        except (TimeoutError, httpx.HTTPError) as error:
+        except (TimeoutError, HttpTransportError) as error:
             raise self._to_lost_error(call, error) from error
         raise ProtocolError(
             f"{call.operation}: {self._base} returned {kind or 'no content type'} instead of an event stream"
         )
 
-    async def _read_response(self, call: ApiRequest, response: httpx.Response) -> ApiResponse:
+    async def _read_response(self, call: ApiRequest, response: HttpResponse) -> ApiResponse:
         largest = self.limits.max_response_bytes
-        headers = {name.lower(): value.decode("latin-1") for name, value in response.headers.raw}
-        if headers.get(b"content-encoding", "identity") != "identity":
+        if (response.header("content-encoding") or "identity") != "identity":
             raise unreadable_response(call, f"{call.operation}: the response is compressed, which was not requested")
         body = bytearray()
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        async for chunk in response.stream:  # raw bytes: nothing is compressed
+        async for chunk in response.chunks():
             body += chunk
             if len(body) > largest:
                 raise unreadable_response(call, f"{call.operation}: the response is larger than {largest} bytes")
         return ApiResponse(
-            response.status_code,
-            headers.get(b"content-type", ""),
+            response.status,
+            response.header("content-type") or "",
             bytes(body),
-            _retry_after_seconds(headers.get(b"retry-after")),
+            _retry_after_seconds(response.header("retry-after")),
         )
 
-    async def _chunks(self, call: ApiRequest, response: httpx.Response, silence: float) -> AsyncIterator[bytes]:
-        chunks = response.aiter_bytes()
+    async def _chunks(self, call: ApiRequest, response: HttpResponse, silence: float) -> AsyncIterator[bytes]:
+        chunks = response.chunks()
         while True:
             try:
                 async with asyncio.timeout(silence):
                     chunk = await anext(chunks, None)
-            except (TimeoutError, httpx.HTTPError) as error:
+            except (TimeoutError, HttpTransportError) as error:
                 raise self._to_lost_error(call, error) from error
             if chunk is None:
                 return
@@ -221,7 +218,7 @@ class Transport:
         *,
         accept: str = "application/json, application/problem+json",
         timeout: float | None = None,
-    ) -> httpx.Request:
+    ) -> HttpRequest:
         headers = {
             **self._authorization,
             **call.headers,
@@ -234,51 +231,47 @@ class Transport:
         if call.idempotency_key is not None:
             headers["Idempotency-Key"] = call.idempotency_key
         limits = self.limits
-        times = {
-            "connect": limits.connect,
-            "pool": limits.connect,
-            "read": limits.attempt if timeout is None else timeout,
-            "write": limits.attempt,
-        }
         query = tuple((name, value) for name, values in call.query.items() for value in values)
-        return httpx.Request(
+        return HttpRequest(
             call.method,
             _cached_url(self._base + call.path, query),
-            content=call.body,
-            headers=headers,
-            extensions={"timeout": times},
+            headers,
+            call.body,
+            connect_seconds=limits.connect,
+            read_seconds=limits.attempt if timeout is None else timeout,
+            tls=self._tls,
         )
 
-    async def _transmit(self, request: httpx.Request) -> httpx.Response:
+    async def _transmit(self, request: HttpRequest) -> HttpResponse:
         if self._closed:
             raise RuntimeError("this client is closed")
-        return await self._wire.handle_async_request(request)
+        return await self._wire.send(request)
 
     def _to_lost_error(self, call: ApiRequest, error: Exception) -> ClientError:
         """The error for a call without a complete response."""
         where = f"{call.operation}: {self._base}"
-        if isinstance(error, _NOT_SENT_ERRORS):
+        if isinstance(error, ConnectionFailedError):
             return UnreachableError(f"{where} cannot be reached: {_error_text(error)}")
-        late = isinstance(error, TimeoutError | httpx.TimeoutException)
+        late = isinstance(error, TimeoutError | ResponseTimeoutError)
         message = f"{where} sent no complete response " + ("in time" if late else f"({_error_text(error)})")
         if call.is_read:
             return ClientTimeoutError(message) if late else UnreachableError(message)
         return OutcomeUnknownError(f"{message}; it may have happened", idempotency_key=call.idempotency_key)
 
 
-def _compare_clock(response: httpx.Response) -> None:
+def _compare_clock(response: HttpResponse) -> None:
     """Compare our clock with the control plane's, whose moments are in all records."""
-    with suppress(KeyError, ValueError):  # an older control plane does not say, another server says anything
-        shown = datetime.fromisoformat(response.headers["x-lcm-time"])
-        earliest = datetime.fromisoformat(response.headers["x-lcm-earliest-time"])
+    with suppress(ValueError):  # an older control plane does not say, another server says anything
+        shown = datetime.fromisoformat(response.header("x-lcm-time") or "")
+        earliest = datetime.fromisoformat(response.header("x-lcm-earliest-time") or "")
         clock.compare("the clock of the control plane", shown, authority=True)
         clock.hear("the earliest time of the control plane", earliest)
 
 
 @lru_cache(maxsize=1024)
-def _cached_url(url: str, query: tuple[tuple[str, str], ...]) -> httpx.URL:
-    """Parsing a URL takes longer than sending a small request, so frequent URLs are cached."""
-    return httpx.URL(url, params=query) if query else httpx.URL(url)
+def _cached_url(url: str, query: tuple[tuple[str, str], ...]) -> str:
+    """Encoding a query takes longer than sending a small request, so frequent URLs are cached."""
+    return f"{url}?{urlencode(query)}" if query else url
 
 
 def _measure_in(registry: CollectorRegistry | None) -> Callable[[str], AbstractContextManager[None]]:
@@ -306,16 +299,19 @@ def _error_text(error: Exception) -> str:
 
 def _checked_url(url: str) -> str:
     try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
+        parsed = urlsplit(url)
+        _ = parsed.port  # raises ValueError if it is not a number
+    except ValueError as error:
         raise InvalidAddressError(f"the address of the control plane is not a valid URL: {error}") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if parsed.scheme not in ("http", "https") or not parsed.hostname:
         raise InvalidAddressError(
             "the address of the control plane must begin with http:// or https:// and name a host"
         )
-    if parsed.userinfo or parsed.query or parsed.fragment:
+    if "@" in parsed.netloc or parsed.query or parsed.fragment:
         raise InvalidAddressError("the address of the control plane must not contain a user, query or fragment")
-    return str(parsed).rstrip("/")
+    if not url.isascii() or any(character <= " " or character == "\x7f" for character in url):
+        raise InvalidAddressError("the address of the control plane is not a valid URL: it must be encoded")
+    return parsed.geturl().rstrip("/")
 
 
 def _retry_after_seconds(retry_after: str | None) -> float | None:

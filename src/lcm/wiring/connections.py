@@ -14,7 +14,7 @@ from lcm.cml.client.proxy import HttpProxy
 from lcm.cml.client.session import CMLSession
 from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import CaBundle, Insecure, PinPerServer, TrustPolicy, make_tls_context
-from lcm.cml.client.transport import CMLTransport
+from lcm.cml.client.transport import CMLTransport, cml_network
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.coordination.namespaced import NamespacedCoordination
 from lcm.core.hosting import HostedService
@@ -140,6 +140,6 @@ def connect_cml(settings: CmlSettings, registry: CollectorRegistry = REGISTRY) -
         transport = CMLTransport(trust)
     else:
         proxy = HttpProxy(settings.cml_proxy_url)
-        transport = CMLTransport(trust, make_http_transport=proxy.make_http_transport, open_tls=proxy.open_tls)
+        transport = CMLTransport(trust, http=cml_network(proxy.address), open_tls=proxy.open_tls)
     session = CMLSession(transport, registry=registry)
     return CmlConnection(CMLSystemClient(session), transport.aclose, session)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import httpx
 import structlog
 import yaml
 from prometheus_client import REGISTRY, disable_created_metrics
@@ -47,7 +47,11 @@ from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.control_plane.store.write_probe import WriteProbe
 from lcm.core import clock
 from lcm.core.hosting import Host, HostedService, cancel_and_wait
+<<<<<<< HEAD
 from lcm.core.version import installed_version
+=======
+from lcm.http.network import NetworkTransport
+>>>>>>> dd04d63 (HTTP calls of clients through a transport port of our own: httptools, certain about what was sent, connections kept for the next poll)
 from lcm.http.server import HttpServer, process_routes
 from lcm.model.audit import Actor, ActorKind
 from lcm.model.fleet.settings import FleetSettings
@@ -78,6 +82,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.store.port import Store
     from lcm.core.coordination import Coordination
+    from lcm.http.transport import HttpTransport
     from lcm.wiring.connections import OnStarted
 
 log = structlog.get_logger(__name__)
@@ -236,9 +241,7 @@ def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> 
     )
 
 
-def _make_authenticator(
-    settings: ControlPlaneComponentSettings, store: Store, client: httpx.AsyncClient
-) -> Authenticator:
+def _make_authenticator(settings: ControlPlaneComponentSettings, store: Store, http: HttpTransport) -> Authenticator:
     bootstrap, controller = settings.lcm_bootstrap_token, settings.lcm_controller_token
     configured = load_static_tokens(
         None if bootstrap is None else bootstrap.get_secret_value(),
@@ -248,7 +251,7 @@ def _make_authenticator(
     oidc = None
     if settings.oidc_issuer and settings.oidc_audience and settings.oidc_jwks_url:
         config = OidcConfig(settings.oidc_issuer, settings.oidc_audience, settings.oidc_role_claim)
-        oidc = OidcVerifier(config, JwksCache(settings.oidc_jwks_url, client))
+        oidc = OidcVerifier(config, JwksCache(settings.oidc_jwks_url, http))
     return Authenticator(tokens, SessionService(store, tokens), SignInRateLimiter(), oidc)
 
 
@@ -263,9 +266,9 @@ class ControlPlaneAssembly:
 
 
 def make_control_plane(
-    settings: ControlPlaneComponentSettings, coordination: Coordination, client: httpx.AsyncClient
+    settings: ControlPlaneComponentSettings, coordination: Coordination, http: HttpTransport
 ) -> ControlPlaneAssembly:
-    """Assemble a control plane for any process. `client` fetches the OIDC signing keys."""
+    """Assemble a control plane for any process. `http` fetches the OIDC signing keys."""
     store = open_store(settings)
     feed = JournalFeed(store)
     plane = ControlPlaneContext(
@@ -277,7 +280,7 @@ def make_control_plane(
         PlanningConfig(parse_port_range(settings.lablet_port_range), settings.lablet_lead_time),
         settings.scale_up_license_token,
     )
-    gate = _make_authenticator(settings, store, client)
+    gate = _make_authenticator(settings, store, http)
     mirrors = [Mirror(store, coordination, feed, mirrored) for mirrored in (WORKER_MIRROR, LABLET_MIRROR)]
     stream = EventStream(store, feed)
     about: dict[str, object] = {
@@ -306,7 +309,7 @@ async def serve_control_plane(settings: ControlPlaneProcessSettings, started: On
     """Run the control plane until it is stopped; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     coordination = connect_coordination(settings)
-    async with httpx.AsyncClient(timeout=5.0) as client:
-        assembly = make_control_plane(settings, coordination, client)
+    async with aclosing(NetworkTransport(idle_seconds=0.0, max_idle=0)) as http:
+        assembly = make_control_plane(settings, coordination, http)
         notification = StartedNotification(lambda: started(assembly.server.url, assembly.about))
         return await Host([CoordinationConnection(coordination), *assembly.services, notification]).run()

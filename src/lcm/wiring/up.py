@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import secrets as token_source
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-import httpx
 import structlog
 from prometheus_client import disable_created_metrics
 from pydantic import Field, SecretStr
@@ -22,8 +22,14 @@ from lcm.cml.client.transport import CMLTransport
 from lcm.control_plane.records.kinds import LEADERSHIPS
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core.hosting import Host, HostedService
+<<<<<<< HEAD
 from lcm.core.version import installed_version
 from lcm.http.callers import mark_in_process
+=======
+from lcm.http.in_process import InProcessTransport
+from lcm.http.network import NetworkTransport
+from lcm.http.server import HttpServer
+>>>>>>> dd04d63 (HTTP calls of clients through a transport port of our own: httptools, certain about what was sent, connections kept for the next poll)
 from lcm.model.fleet.state import LeadershipTerm
 from lcm.wiring.confirm_aws import ConfirmBeforeChanges
 from lcm.wiring.connections import (
@@ -172,9 +178,13 @@ async def serve_up(loaded: LoadedSettings[UpSettings], options: UpOptions, start
         if settings.coordination == "memory"
         else connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
     )
-    async with httpx.AsyncClient(timeout=5.0) as http:
+    async with aclosing(NetworkTransport(idle_seconds=0.0, max_idle=0)) as http:
         control_plane = make_control_plane(settings, coordination, http)
+<<<<<<< HEAD
         wire = httpx.ASGITransport(mark_in_process(control_plane.server.app))
+=======
+        wire = InProcessTransport(control_plane.server.app)
+>>>>>>> dd04d63 (HTTP calls of clients through a transport port of our own: httptools, certain about what was sent, connections kept for the next poll)
         world = _world(settings, options) if settings.cloud_provider == "simulated" else None
         runtime = ControllerRuntime(coordination, settings)
         controllers = _make_controllers(runtime, settings, wire, world)
@@ -213,7 +223,7 @@ class _Controllers:
 
 
 def _make_controllers(
-    runtime: ControllerRuntime, settings: UpSettings, wire: httpx.ASGITransport, world: SimulatedWorld | None
+    runtime: ControllerRuntime, settings: UpSettings, wire: InProcessTransport, world: SimulatedWorld | None
 ) -> _Controllers:
     token = settings.lcm_controller_token
     assert token is not None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from lcm.control_plane.auth import jwks
 from lcm.control_plane.auth.oidc import OidcConfig, OidcVerifier
+from lcm.http.network import NetworkTransport
 from tests.support.auth.issuer import AUDIENCE, ISSUER, entry, private_key
 from tests.support.servers.jwks_server import JwksServer
 
@@ -34,7 +35,7 @@ async def server() -> AsyncIterator[JwksServer]:
 
 @pytest.fixture
 async def oidc(server: JwksServer) -> AsyncIterator[OidcVerifier]:
-    async with httpx.AsyncClient() as client:
-        keys = jwks.JwksCache(server.url, client)
+    async with aclosing(NetworkTransport(idle_seconds=0.0, max_idle=0)) as http:
+        keys = jwks.JwksCache(server.url, http)
         yield OidcVerifier(OidcConfig(issuer=ISSUER, audience=AUDIENCE), keys)
         await keys.close()

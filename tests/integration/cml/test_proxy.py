@@ -14,7 +14,7 @@ from lcm.cml.client.proxy import HttpProxy
 from lcm.cml.client.session import CMLSession
 from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import Insecure, PinnedCertificate, PinPerServer, TrustPolicy, fingerprint
-from lcm.cml.client.transport import CMLTransport
+from lcm.cml.client.transport import CMLTransport, cml_network
 from lcm.cml.errors import CMLNotReadyError, CMLTlsError
 from lcm.cml.simulator.listener import make_server_identity
 from tests.integration.cml.conftest import ADDRESS, ADMIN
@@ -41,7 +41,7 @@ async def proxy(simulator: CmlSimulator) -> AsyncIterator[ConnectProxy]:
 
 async def version(trust: TrustPolicy, proxy_url: str, address: str = ADDRESS) -> str:
     proxy = HttpProxy(proxy_url)
-    transport = CMLTransport(trust, make_http_transport=proxy.make_http_transport, open_tls=proxy.open_tls)
+    transport = CMLTransport(trust, http=cml_network(proxy.address), open_tls=proxy.open_tls)
     try:
         session = CMLSession(transport, registry=CollectorRegistry())
         return (await CMLSystemClient(session).get_system_information(address)).version
@@ -56,7 +56,7 @@ async def test_a_server_is_reached_at_its_own_address(proxy: ConnectProxy, trust
 
 async def test_the_pinned_certificate_is_that_of_the_server(simulator: CmlSimulator, proxy: ConnectProxy) -> None:
     way = HttpProxy(proxy.url)
-    transport = CMLTransport(PinPerServer(), make_http_transport=way.make_http_transport, open_tls=way.open_tls)
+    transport = CMLTransport(PinPerServer(), http=cml_network(way.address), open_tls=way.open_tls)
     system = CMLSystemClient(CMLSession(transport, registry=CollectorRegistry()))
     assert (await system.get_system_information(ADDRESS)).certificate == fingerprint(simulator.identity.pem)
     await transport.aclose()
@@ -94,7 +94,7 @@ async def test_credentials_for_the_proxy_are_sent(simulator: CmlSimulator, trust
 
 async def test_calls_with_an_account_and_many_at_once(simulator: CmlSimulator, proxy: ConnectProxy) -> None:
     way = HttpProxy(proxy.url)
-    transport = CMLTransport(PinPerServer(), make_http_transport=way.make_http_transport, open_tls=way.open_tls)
+    transport = CMLTransport(PinPerServer(), http=cml_network(way.address), open_tls=way.open_tls)
     try:
         system = CMLSystemClient(CMLSession(transport, registry=CollectorRegistry()))
         system.trust(ADDRESS, fingerprint(simulator.identity.pem))

@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from contextlib import aclosing
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
 from lcm.coordination.memory.client import MemoryCoordination
+from lcm.http.network import NetworkTransport
 from lcm.wiring.connections import connect_cml, connect_coordination
 from lcm.wiring.control_plane import ControlPlaneComponentSettings, make_control_plane
 from lcm.wiring.controllers import ControllerRuntime, StandaloneControllerSettings, make_control_plane_client
@@ -65,7 +67,7 @@ async def _collect(folder: Path) -> Metrics:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     etcd = connect_coordination(StandaloneControllerSettings())
     settings = WorkerControllerProcessSettings(lcm_controller_token=SecretStr(_TOKEN), aws_default_region="eu-west-1")
-    async with httpx.AsyncClient() as http:
+    async with aclosing(NetworkTransport(idle_seconds=0.0, max_idle=0)) as http:
         plane = make_control_plane(ControlPlaneComponentSettings(lcm_data_dir=folder), MemoryCoordination(), http)
         cloud, cml, control = connect_aws(settings), connect_cml(settings), make_control_plane_client(settings)
         controller = make_worker_controller(

@@ -12,6 +12,7 @@ from lcm.cml.client.tls import Insecure
 from lcm.cml.client.transport import CMLTransport
 from lcm.cml.simulator.http.app import make_simulator_app
 from lcm.cml.simulator.state.world import SimulatorSettings, World
+from tests.support.network.httpx_transport import HttpxTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +131,7 @@ class MortalLink(httpx.AsyncBaseTransport):
 
 def cml_transport(servers: FakeCmlNetwork, life: ProcessLife) -> CMLTransport:
     """The transport of one process."""
-    return CMLTransport(Insecure(), make_http_transport=lambda _context: MortalLink(servers, life))
+    return CMLTransport(Insecure(), http=HttpxTransport(MortalLink(servers, life)))
 
 
 def _short(path: str) -> str:

@@ -30,6 +30,7 @@ from lcm.model.access import Role
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import CreateWorkerRequest
 from tests.support.network.faulty_coordination import FaultyCoordination
+from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 from tests.support.virtual.fake_cml import DEFAULT, FakeCml, FakeServer
 
@@ -149,8 +150,8 @@ class Fleet:
 
     def connect(self, role: Role, wire: httpx.AsyncBaseTransport | None = None) -> Client:
         """A client of the control plane."""
-        wire = wire or httpx.ASGITransport(self.plane.app, raise_app_exceptions=False)
-        client = Client("http://lcm.test", self.plane.tokens[role], wire=wire, registry=CollectorRegistry())
+        http = HttpxTransport(wire or httpx.ASGITransport(self.plane.app, raise_app_exceptions=False))
+        client = Client("http://lcm.test", self.plane.tokens[role], wire=http, registry=CollectorRegistry())
         self.clients.append(client)
         return client
 

@@ -32,6 +32,7 @@ from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
+from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.virtual.cml_servers import FakeCmlNetwork
 from tests.support.virtual.fake_cml import DEFAULT
 from tests.support.virtual.fleet import BOOT, Fleet, a_fleet
@@ -203,7 +204,7 @@ async def a_whole(*, policy: Policy | None = None) -> AsyncIterator[Whole]:
     """An empty fleet with a worker controller, a resource scheduler and a lablet controller."""
     async with a_fleet(policy=policy, config=CONFIG) as fleet:
         servers = ParkedServers(fleet.world)
-        transport = CMLTransport(Insecure(), make_http_transport=lambda _context: servers)
+        transport = CMLTransport(Insecure(), http=HttpxTransport(servers))
         session = CMLSession(transport, registry=CollectorRegistry())
         fleet.servers = CMLSystemClient(session)
         await fleet.change_settings(scaling={"max_workers_per_region": 60})

@@ -36,6 +36,7 @@ from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionTyp
 from lcm.model.worker.requests import CreateWorkerRequest, WorkerStatusUpdate
 from lcm.model.worker.status import WorkerStatus
 from tests.support.network.faulty_coordination import FaultyCoordination
+from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.virtual.cml_servers import FakeCmlNetwork, MortalLink, ProcessLife, cml_transport
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 
@@ -220,8 +221,8 @@ class LabletPlatform:
 
     def connect(self, role: Role, wire: httpx.AsyncBaseTransport | None = None) -> Client:
         """A client of the control plane."""
-        wire = wire or httpx.ASGITransport(self.plane.app, raise_app_exceptions=False)
-        client = Client("http://lcm.test", self.plane.tokens[role], wire=wire, registry=CollectorRegistry())
+        http = HttpxTransport(wire or httpx.ASGITransport(self.plane.app, raise_app_exceptions=False))
+        client = Client("http://lcm.test", self.plane.tokens[role], wire=http, registry=CollectorRegistry())
         self.closing.append(client.aclose)
         return client
 

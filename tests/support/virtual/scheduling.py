@@ -23,6 +23,7 @@ from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfi
 from lcm.model.access import Role
 from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, Lablet, LabletRequirements
 from lcm.model.worker.record import Worker
+from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.records.placement import a_ready_worker, needs
 from tests.support.virtual.control_plane import SYSTEM, TestPlane, serving_plane
 from tests.support.virtual.fleet import MortalWire
@@ -109,8 +110,8 @@ class SchedulingScene:
 
     def connect(self, role: Role, wire: httpx.AsyncBaseTransport | None = None) -> Client:
         """A client of the control plane."""
-        wire = wire or httpx.ASGITransport(self.plane.app, raise_app_exceptions=False)
-        client = Client("http://lcm.test", self.plane.tokens[role], wire=wire, registry=CollectorRegistry())
+        http = HttpxTransport(wire or httpx.ASGITransport(self.plane.app, raise_app_exceptions=False))
+        client = Client("http://lcm.test", self.plane.tokens[role], wire=http, registry=CollectorRegistry())
         self.clients.append(client)
         return client
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -27,8 +26,14 @@ from lcm.client.errors import (
     UnauthenticatedError,
     UnreachableError,
 )
+<<<<<<< HEAD
 from lcm.model.audit import ActionType, PlannedAction
 from lcm.model.fleet.plan import FleetPlan, LabletPlan, PlannedPlacement, PlannedScaleUp, PlannedWorker
+=======
+from lcm.http.transport import HttpRequest
+from lcm.model.audit import DecisionReport
+from lcm.model.fleet.state import PlannedWorker
+>>>>>>> dd04d63 (HTTP calls of clients through a transport port of our own: httptools, certain about what was sent, connections kept for the next poll)
 from lcm.model.problems import FieldProblem
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.cost import describe_license_release, describe_running_nodes
@@ -37,6 +42,7 @@ from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Hold
 from lcm.model.worker.requests import CreateWorkerRequest
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.records.workers import NOW, a_worker
 
 if TYPE_CHECKING:
@@ -208,14 +214,15 @@ def test_invalid_values_are_named_and_secrets_are_not_quoted() -> None:
 
 async def test_a_dry_run_lets_reads_pass_and_nothing_else() -> None:
     answered = httpx.MockTransport(lambda _: httpx.Response(200, json={}))
-    async with httpx.AsyncClient(transport=ReadOnlyTransport(answered), base_url="http://x") as client:
-        assert (await client.get("/api/workers")).status_code == 200
-        for method in ("POST", "PUT", "PATCH", "DELETE"):
-            with pytest.raises(DryRunStopError) as caught:
-                await client.request(method, "/api/workers?a=b", json={"cml_password": "s3cret", "name": "a"})
-            assert (caught.value.method, caught.value.path) == (method, "/api/workers?a=b")
-            assert caught.value.body == {"cml_password": "***", "name": "a"}
-    await asyncio.sleep(0)
+    wire = ReadOnlyTransport(HttpxTransport(answered))
+    assert (await wire.send(HttpRequest("GET", "http://x/api/workers", {}))).status == 200
+    body = json.dumps({"cml_password": "s3cret", "name": "a"}).encode()
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        with pytest.raises(DryRunStopError) as caught:
+            await wire.send(HttpRequest(method, "http://x/api/workers?a=b", {}, body))
+        assert (caught.value.method, caught.value.path) == (method, "/api/workers?a=b")
+        assert caught.value.body == {"cml_password": "***", "name": "a"}
+    await wire.aclose()
 
 
 def test_an_explanation_begins_with_the_summary(capsys: pytest.CaptureFixture[str]) -> None:

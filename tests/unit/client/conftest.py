@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from lcm.client import Client
+from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 from tests.unit.client.fakes import URL
 
@@ -32,7 +33,7 @@ async def connect(registry: CollectorRegistry) -> AsyncIterator[Callable[..., Cl
     made: list[Client] = []
 
     def connect(wire: httpx.AsyncBaseTransport, token: str | None = None, limits: Limits | None = None) -> Client:
-        made.append(Client(URL, token, wire=wire, limits=limits, registry=registry))
+        made.append(Client(URL, token, wire=HttpxTransport(wire), limits=limits, registry=registry))
         return made[-1]
 
     yield connect

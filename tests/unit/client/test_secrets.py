@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from lcm.client import Client, ClientError, Limits
 from lcm.model.access import Role
 from lcm.model.worker.requests import CreateWorkerRequest
+from tests.support.network.httpx_transport import HttpxTransport
 from tests.unit.client.fakes import URL, FakeResponse, FaultyNetwork, ScriptedServer, json_response, problem_response
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def test_a_token_that_cannot_be_sent_is_refused_without_being_quoted(token: str)
 
 async def test_a_closed_client_sends_nothing() -> None:
     server = ScriptedServer(json_response({}))
-    async with Client(URL, wire=FaultyNetwork(server), registry=CollectorRegistry()) as client:
+    async with Client(URL, wire=HttpxTransport(FaultyNetwork(server)), registry=CollectorRegistry()) as client:
         pass
     with pytest.raises(RuntimeError, match="closed"):
         await client.fleet.release()

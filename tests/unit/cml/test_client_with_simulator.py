@@ -19,6 +19,7 @@ from lcm.cml.simulator.http.app import make_simulator_app
 from lcm.cml.simulator.state.world import SAMPLE_TOPOLOGY, SimulatorSettings, World
 from lcm.cml.types import Credentials, DeregistrationResult, LicensePhase, LicenseProgress
 from lcm.core import clock
+from tests.support.network.httpx_transport import HttpxTransport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -40,9 +41,7 @@ async def session(world: World) -> AsyncIterator[CMLSession]:
         return f"https://{address}"
 
     app = make_simulator_app(world)
-    transport = CMLTransport(
-        Insecure(), base_url_of=dial, make_http_transport=lambda _context: httpx.ASGITransport(app=app)
-    )
+    transport = CMLTransport(Insecure(), base_url_of=dial, http=HttpxTransport(httpx.ASGITransport(app=app)))
     yield CMLSession(transport, registry=CollectorRegistry())
     await transport.aclose()
 

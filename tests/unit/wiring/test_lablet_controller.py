@@ -23,6 +23,7 @@ from lcm.wiring.lablet_controller import (
     controller_config,
     make_lablet_controller,
 )
+from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.virtual.control_plane import serving_plane
 from tests.support.virtual.fake_cml import FakeCml
 
@@ -49,7 +50,9 @@ async def made(plane: TestPlane) -> AsyncIterator[LabletControllerAssembly]:
     """A leading lablet controller with a control plane in this process."""
     settings, registry = load_settings(), CollectorRegistry()
     wire = httpx.ASGITransport(plane.app, raise_app_exceptions=False)
-    control = Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=wire, registry=CollectorRegistry())
+    control = Client(
+        "http://lcm.test", plane.tokens[Role.CONTROLLER], wire=HttpxTransport(wire), registry=CollectorRegistry()
+    )
     cml = connect_cml(settings, registry)
     runtime = ControllerRuntime(MemoryCoordination(), settings)
     made = make_lablet_controller(runtime, settings, control, cml, registry=registry)
@@ -98,7 +101,9 @@ def test_it_listens_on_a_port_of_its_own() -> None:
 
 async def test_without_a_session_it_is_not_made(plane: TestPlane) -> None:
     settings = load_settings()
-    control = Client("http://lcm.test", TOKEN, wire=httpx.ASGITransport(plane.app), registry=CollectorRegistry())
+    control = Client(
+        "http://lcm.test", TOKEN, wire=HttpxTransport(httpx.ASGITransport(plane.app)), registry=CollectorRegistry()
+    )
     with pytest.raises(ValueError, match="session"):
         make_lablet_controller(
             ControllerRuntime(MemoryCoordination(), settings),

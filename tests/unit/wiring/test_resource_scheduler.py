@@ -21,6 +21,7 @@ from lcm.wiring.resource_scheduler import (
     make_resource_scheduler,
     scheduler_config,
 )
+from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.virtual.control_plane import serving_plane
 
 
@@ -48,7 +49,7 @@ async def test_an_assembled_scheduler_leads_and_stops() -> None:
     async with serving_plane() as plane:
         wire = httpx.ASGITransport(plane.app)
         registry = CollectorRegistry()
-        control = Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=wire, registry=registry)
+        control = Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=HttpxTransport(wire), registry=registry)
         settings = load(Together, env={"COORDINATION": "memory"}).settings
         made = make_resource_scheduler(
             ControllerRuntime(MemoryCoordination(), settings), settings, control, registry=registry

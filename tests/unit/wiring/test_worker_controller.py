@@ -39,6 +39,7 @@ from lcm.wiring.worker_controller import (
     make_worker_controller,
     region_launch_settings,
 )
+from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.virtual.control_plane import serving_plane
 from tests.support.virtual.fake_cml import FakeCml
 
@@ -235,7 +236,7 @@ async def test_readiness_follows_the_control_plane() -> None:
         client = Client(
             "http://lcm.test",
             plane.tokens[Role.CONTROLLER],
-            wire=switch,
+            wire=HttpxTransport(switch),
             limits=Limits(attempts=1),
             registry=CollectorRegistry(),
         )
@@ -260,7 +261,7 @@ async def test_a_token_of_another_role_or_an_unknown_one_is_not_ready(role: Role
     async with serving_plane() as plane:
         token = "wrong" if role is None else plane.tokens[role]
         wire = httpx.ASGITransport(plane.app)
-        async with Client("http://lcm.test", token, wire=wire, registry=CollectorRegistry()) as client:
+        async with Client("http://lcm.test", token, wire=HttpxTransport(wire), registry=CollectorRegistry()) as client:
             check = ControlPlaneCheck(client)
             await check.start()
             await asyncio.sleep(1)
@@ -325,7 +326,7 @@ async def a_part() -> AsyncIterator[tuple[WorkerControllerAssembly, list[str]]]:
         made = make_worker_controller(
             ControllerRuntime(MemoryCoordination(), UpSettings()),
             parts(cloud_provider="simulated"),
-            Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=wire, registry=registry),
+            Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=HttpxTransport(wire), registry=registry),
             CloudConnection(provider, provider, sites, close_cloud),
             CmlConnection(FakeCml(), close_cml),
             registry=registry,

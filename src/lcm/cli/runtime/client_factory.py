@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
-
-import httpx
+from urllib.parse import urlsplit
 
 from lcm.cli.errors import CommandError
 from lcm.client import ApiError, Client, ClientError, Limits, OutcomeUnknownError, UnreachableError
 from lcm.client.errors import ClientTimeoutError, InvalidAddressError, InvalidRequestError, UnauthenticatedError
+from lcm.http.network import NetworkTransport
 
 if TYPE_CHECKING:
+    import ssl
+
     from lcm.cli.runtime.session import Session
     from lcm.cli.runtime.target import Target
+    from lcm.http.transport import HttpRequest, HttpResponse, HttpTransport
 
 _MASK = "***"
+_IDLE_SECONDS = 3.0  # shorter than the keep-alive of the server
 _READ_ONLY_POSTS = ("/api/lablets/preview", "/api/settings/preview")  # these change nothing
 _SECRET_FIELDS = ("license_token", "cml_password", "token")
 
@@ -30,19 +34,21 @@ class DryRunStopError(Exception):
         self.body = body
 
 
-class ReadOnlyTransport(httpx.AsyncBaseTransport):
+class ReadOnlyTransport:
     """Passes requests that only read; stops at the first one that would change something."""
 
-    def __init__(self, wire: httpx.AsyncBaseTransport) -> None:
+    def __init__(self, wire: HttpTransport) -> None:
         self._wire = wire
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if request.method == "GET" or request.url.path in _READ_ONLY_POSTS:
-            return await self._wire.handle_async_request(request)
-        content = await request.aread()
-        raise DryRunStopError(
-            request.method, request.url.raw_path.decode(), _mask_secrets(json.loads(content or b"null"))
-        )
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        parsed = urlsplit(request.url)
+        if request.method == "GET" or parsed.path in _READ_ONLY_POSTS:
+            return await self._wire.send(request)
+        path = parsed.path + (f"?{parsed.query}" if parsed.query else "")
+        raise DryRunStopError(request.method, path, _mask_secrets(json.loads(request.body or b"null")))
+
+    def discard(self, tls: ssl.SSLContext) -> None:
+        self._wire.discard(tls)
 
     async def aclose(self) -> None:
         await self._wire.aclose()
@@ -52,16 +58,13 @@ def make_client(target: Target, *, dry_run: bool = False, retry: bool = False) -
     """A client without log output. With `retry`, requests without a response are retried where that is safe."""
     if retry:
         silence_logs()
-    # Loading certificates takes time, and plain HTTP needs none.
-    verify = target.url.lower().startswith("https:")
-    wire = ReadOnlyTransport(httpx.AsyncHTTPTransport(verify=verify, trust_env=False)) if dry_run else None
+    wire = ReadOnlyTransport(NetworkTransport(idle_seconds=_IDLE_SECONDS, max_idle=1)) if dry_run else None
     try:
         return Client(
             target.url,
             target.token,
             limits=Limits(attempts=3 if retry else 1),
             wire=wire,
-            verify=verify,
             with_metrics=False,
         )
     except InvalidAddressError as error:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import math
+import json as json_format
 import re
 import ssl
-from collections import Counter
 from collections.abc import Callable
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
-
-import httpx
+from urllib.parse import urlencode, urlsplit
 
 from lcm.cml.client.bodies import TooLongError, WholeBody
 from lcm.cml.client.responses import CMLResponse, RawResponse, check_response, parse_response, printable_text
@@ -39,11 +35,23 @@ from lcm.cml.errors import (
     CMLTlsError,
 )
 from lcm.core.authorization import check_may_send
+from lcm.http.network import NetworkTransport
+from lcm.http.transport import (
+    ConnectionFailedError,
+    ConnectionLostError,
+    ConnectTimeoutError,
+    HttpRequest,
+    HttpTransportError,
+    ProxyError,
+    ResponseTimeoutError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import Mapping
 
     from lcm.cml.client.bodies import BodyBuffer
+    from lcm.http.proxy import ProxyAddress
+    from lcm.http.transport import HttpTransport
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
@@ -56,13 +64,12 @@ _HTTPS_PORT = 443
 _MAX_PORT = 65_535
 _HOSTNAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _PORT = re.compile(r"\d{1,5}")
-POOL_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=20.0)
-UNUSED_POOL_SECONDS = 60.0
-_SHARED_POOL_COUNT = 32
-"""A pool scans all its connections for each request, so servers that could share one pool are spread over several."""
+IDLE_SECONDS = 600.0
+"""Longer than any polling interval: a server is asked again over the connection it has, unless it closes that."""
+MAX_IDLE_CONNECTIONS = 4000
+"""A kept TLS connection takes about 45 kB of memory on uvloop."""
 
 BaseUrlResolver = Callable[[str], str]
-HttpTransportFactory = Callable[[ssl.SSLContext], httpx.AsyncBaseTransport]
 
 
 def is_address(text: str) -> bool:
@@ -86,15 +93,35 @@ def https_base_url(address: str) -> str:
     return f"https://[{address}]" if is_v6 else f"https://{address}"
 
 
-def _network_transport(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
-    return httpx.AsyncHTTPTransport(verify=context, limits=POOL_LIMITS, trust_env=False)
+def cml_network(proxy: ProxyAddress | None = None) -> NetworkTransport:
+    """Connections to many servers, each kept until its next request as far as memory allows."""
+    return NetworkTransport(idle_seconds=IDLE_SECONDS, max_idle=MAX_IDLE_CONNECTIONS, proxy=proxy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One request as the caller wants it, and the bounds of its response."""
+
+    address: str
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None
+    seconds: float
+    make_buffer: Callable[[], BodyBuffer]
+    mutating: bool
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether it may go only to a server whose certificate is known."""
+        return "authorization" in self.headers or self.method != "GET"
 
 
 class CMLTransport:
-    """Sends requests to any number of servers. Servers with the same trust policy share pools and TLS contexts.
+    """Sends requests to any number of servers. Servers with the same trust policy share a TLS context.
 
-    `base_url_of` returns the base URL of an address and may raise OSError for an unreachable one. `make_http_transport`
-    replaces the network, and `open_tls` the connection to a server whose certificate is not known yet.
+    `base_url_of` returns the base URL of an address and may raise OSError for an unreachable one. `http` replaces the
+    network, and `open_tls` the connection to a server whose certificate is not known yet.
     """
 
     def __init__(
@@ -102,24 +129,19 @@ class CMLTransport:
         trust: TrustPolicy | Callable[[str], TrustPolicy],
         *,
         base_url_of: BaseUrlResolver = https_base_url,
-        make_http_transport: HttpTransportFactory = _network_transport,
+        http: HttpTransport | None = None,
         open_tls: TlsConnector = open_tls_connection,
         connect_seconds: float = CONNECT_TIMEOUT,
         read_seconds: float = READ_TIMEOUT,
     ) -> None:
         self._trust = trust
         self._base_url_of = base_url_of
-        self._make_http_transport = make_http_transport
+        self._http = http or cml_network()
         self._open_tls = open_tls
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
         self._contexts: dict[ResolvedTrust, ssl.SSLContext] = {}
-        self._clients: dict[tuple[ResolvedTrust, int], httpx.AsyncClient] = {}
         self._users: dict[str, ResolvedTrust] = {}
-        self._retired: list[httpx.AsyncClient] = []
-        self._in_use: Counter[httpx.AsyncClient] = Counter()
-        self._last_used: dict[httpx.AsyncClient, float] = {}
-        self._searched_at = -math.inf
         self._pins: dict[str, str] = {}  # fingerprints of the certificates that are accepted, by address
         self._pinned_certificates: dict[str, str] = {}  # the certificates themselves (PEM), once they were presented
 
@@ -144,44 +166,15 @@ class CMLTransport:
 
         A GET is sent once more if its connection broke. A mutating request is sent only while it is authorized.
         """
-        url = self._base(address) + path
-        headers = {"accept": "application/json", "accept-encoding": "identity"}
-        if token is not None:
-            headers["authorization"] = f"Bearer {token}"
-        if text is not None:
-            headers["content-type"] = "text/plain; charset=utf-8"
-        self._retire_unused()
-        await self._close_retired()
-        limit = self._read_seconds if timeout is None else timeout
-        content = None if text is None else text.encode()
-        deadline = limit + self._connect_seconds
-
-        def whole_body() -> BodyBuffer:
-            return WholeBody(max_bytes)
-
-        trust = self._trust(address) if callable(self._trust) else self._trust
-        certificate: str | None = None
+        url = self._base(address) + path + (f"?{urlencode(query)}" if query else "")
+        headers, body = _encode(json, text, token)
+        seconds = self._read_seconds if timeout is None else timeout
+        collect = make_buffer or (lambda: WholeBody(max_bytes))
+        call = _Call(address, method, url, headers, body, seconds, collect, mutating)
+        deadline = seconds + self._connect_seconds
         try:
             async with asyncio.timeout(deadline):
-                if isinstance(trust, PinPerServer):
-                    secret = token is not None or method != "GET"
-                    pem = await self._certificate(address, url, secret=secret)
-                    trust, certificate = PinnedCertificate(pem), fingerprint(pem)
-                lasting = certificate in (None, self._pins.get(address))
-                async with self._client(address, trust, lasting=lasting) as client:
-                    request = client.build_request(
-                        method,
-                        url,
-                        params=query,
-                        json=json,
-                        content=content,
-                        headers=headers,
-                        timeout=httpx.Timeout(limit, connect=self._connect_seconds),
-                        extensions={"trace": _check_before_bytes} if mutating else {},
-                    )
-                    if mutating:
-                        check_may_send()
-                    response, buffer = await self._send(client, request, address, make_buffer or whole_body)
+                response, buffer, certificate = await self._send_trusted(call)
         except TimeoutError:
             raise _lost_response_error(address, method, f"no complete response within {deadline:g} s") from None
         except CMLTlsError:
@@ -206,50 +199,41 @@ class CMLTransport:
         resolved = self._users.pop(address, None)
         if not isinstance(resolved, PinnedCertificate) or resolved in self._users.values():
             return
-        self._contexts.pop(resolved, None)
-        client = self._clients.pop((resolved, 0), None)
-        if client is not None:
-            self._retired.append(client)
+        context = self._contexts.pop(resolved, None)
+        if context is not None:
+            self._http.discard(context)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        self._retired.extend(self._clients.values())
-        self._clients.clear()
         self._contexts.clear()
-        await self._close_retired()
+        await self._http.aclose()
 
-    @contextmanager
-    def _using(self, client: httpx.AsyncClient) -> Iterator[None]:
-        self._in_use[client] += 1
-        try:
-            yield
-        finally:
-            self._in_use[client] -= 1
-            self._last_used[client] = asyncio.get_running_loop().time()
-
-    def _retire_unused(self) -> None:
-        """Give up pools without recent requests.
-
-        A pool notices that a server has closed a connection only at its next request. The server of a worker that was
-        stopped or terminated gets none, so its connections would stay open here.
-        """
-        now = asyncio.get_running_loop().time()
-        if now < self._searched_at + UNUSED_POOL_SECONDS / 2:
-            return
-        self._searched_at = now
-        for pool, client in list(self._clients.items()):
-            if not self._in_use[client] and self._last_used.get(client, now) <= now - UNUSED_POOL_SECONDS:
-                self._retired.append(self._clients.pop(pool))
-        open_clients = set(self._clients.values())
-        self._in_use = Counter(
-            {client: used for client, used in self._in_use.items() if used or client in open_clients}
+    async def _send_trusted(self, call: _Call) -> tuple[RawResponse, BodyBuffer, str | None]:
+        """Send a call to the server that the trust policy accepts; also returns the fingerprint of a pinned one."""
+        trust = self._trust(call.address) if callable(self._trust) else self._trust
+        certificate: str | None = None
+        if isinstance(trust, PinPerServer):
+            pem = await self._certificate(call.address, call.url, secret=call.is_secret)
+            trust, certificate = PinnedCertificate(pem), fingerprint(pem)
+        lasting = certificate in (None, self._pins.get(call.address))
+        if lasting:
+            self._users[call.address] = trust
+        context = self._context(call.address, trust) if lasting else make_tls_context(trust)
+        if call.mutating:
+            check_may_send()
+        request = HttpRequest(
+            call.method,
+            call.url,
+            call.headers,
+            call.body,
+            connect_seconds=self._connect_seconds,
+            read_seconds=call.seconds,
+            tls=context,
+            before_send=check_may_send if call.mutating else None,
+            keep=lasting,
         )
-        self._last_used = {client: at for client, at in self._last_used.items() if client in open_clients}
-
-    async def _close_retired(self) -> None:
-        retired, self._retired = self._retired, []
-        for client in retired:
-            await client.aclose()
+        response, buffer = await self._send(request, call.address, call.make_buffer)
+        return response, buffer, certificate
 
     def _base(self, address: str) -> str:
         if not is_address(address):
@@ -258,24 +242,6 @@ class CMLTransport:
             return self._base_url_of(address)
         except OSError as error:
             raise CMLNotReadyError(address, f"no route to it ({error})") from error
-
-    @asynccontextmanager
-    async def _client(self, address: str, trust: ResolvedTrust, *, lasting: bool) -> AsyncIterator[httpx.AsyncClient]:
-        """A client with this trust: one that is shared and kept, or one for a single request."""
-        if not lasting:
-            async with self._make_client(make_tls_context(trust)) as client:
-                yield client
-            return
-        pool = (trust, 0 if isinstance(trust, PinnedCertificate) else crc32(address.encode()) % _SHARED_POOL_COUNT)
-        if pool not in self._clients:
-            self._clients[pool] = self._make_client(self._context(address, trust))
-        self._users[address] = trust
-        client = self._clients[pool]
-        with self._using(client):
-            yield client
-
-    def _make_client(self, context: ssl.SSLContext) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=self._make_http_transport(context), follow_redirects=False, trust_env=False)
 
     def _context(self, address: str, resolved: ResolvedTrust) -> ssl.SSLContext:
         if resolved not in self._contexts:
@@ -301,9 +267,9 @@ class CMLTransport:
         return pem
 
     async def _presented_certificate(self, address: str, url: str) -> str:
-        target = httpx.URL(url)
+        target = urlsplit(url)
         port = target.port or _HTTPS_PORT
-        return await fetch_certificate(address, target.host, port, self._connect_seconds, self._open_tls)
+        return await fetch_certificate(address, target.hostname or "", port, self._connect_seconds, self._open_tls)
 
     async def _report_changed_certificate(self, address: str, url: str) -> None:
         """After a failed handshake: if the server presents another certificate by now, raise the error that says so."""
@@ -312,63 +278,64 @@ class CMLTransport:
             await self._certificate(address, url, secret=False)
 
     async def _send(
-        self, client: httpx.AsyncClient, request: httpx.Request, address: str, make_buffer: Callable[[], BodyBuffer]
+        self, request: HttpRequest, address: str, make_buffer: Callable[[], BodyBuffer]
     ) -> tuple[RawResponse, BodyBuffer]:
         try:
-            return await _receive(client, request, address, make_buffer())
-        except httpx.HTTPError as error:
+            return await self._receive(request, address, make_buffer())
+        except HttpTransportError as error:
             failure, broken = _translate_error(error, address, request.method)
-        if not broken or request.method != "GET":
-            raise failure
+            if not broken or request.method != "GET":
+                raise failure from error
         try:
-            return await _receive(client, request, address, make_buffer())
-        except httpx.HTTPError as error:
+            return await self._receive(request, address, make_buffer())
+        except HttpTransportError as error:
             raise _translate_error(error, address, request.method)[0] from error
 
-
-async def _check_before_bytes(event: str, _: Mapping[str, Any]) -> None:
-    """Called for each step of a request. The connection exists when its headers are sent, however long that took."""
-    if event.endswith(("send_request_headers.started", "send_request_body.started")):
-        check_may_send()
-
-
-async def _receive(
-    client: httpx.AsyncClient, request: httpx.Request, address: str, buffer: BodyBuffer
-) -> tuple[RawResponse, BodyBuffer]:
-    response = await client.send(request, stream=True)
-    try:
-        if response.headers.get("content-encoding", "identity") != "identity":
-            raise CMLProtocolError(address, "the response is compressed, which was not requested")
+    async def _receive(self, request: HttpRequest, address: str, buffer: BodyBuffer) -> tuple[RawResponse, BodyBuffer]:
+        response = await self._http.send(request)
         try:
-            async for chunk in response.aiter_bytes():
-                buffer.add(chunk)
-        except TooLongError as error:
-            raise CMLProtocolError(address, str(error)) from None
-        received = RawResponse(
-            response.status_code,
-            response.headers.get("content-type", ""),
-            buffer.first_bytes(),
-            response.headers.get("location", ""),
-        )
-        return received, buffer
-    finally:
-        await response.aclose()
+            if (response.header("content-encoding") or "identity") != "identity":
+                raise CMLProtocolError(address, "the response is compressed, which was not requested")
+            try:
+                async for chunk in response.chunks():
+                    buffer.add(chunk)
+            except TooLongError as error:
+                raise CMLProtocolError(address, str(error)) from None
+            kind, location = response.header("content-type") or "", response.header("location") or ""
+            return RawResponse(response.status, kind, buffer.first_bytes(), location), buffer
+        finally:
+            await response.aclose()
 
 
-def _translate_error(error: httpx.HTTPError, address: str, method: str) -> tuple[CMLError, bool]:
+def _encode(json: Any, text: str | None, token: str | None) -> tuple[dict[str, str], bytes | None]:
+    """The headers and the body of a request."""
+    headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "lcm"}
+    body: bytes | None = None
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
+    if text is not None:
+        headers["content-type"] = "text/plain; charset=utf-8"
+        body = text.encode()
+    elif json is not None:
+        headers["content-type"] = "application/json"
+        body = json_format.dumps(json, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return headers, body
+
+
+def _translate_error(error: HttpTransportError, address: str, method: str) -> tuple[CMLError, bool]:
     """The matching error of ours, and whether the connection broke during the request."""
-    tls_error = _find_tls_error(error) if isinstance(error, httpx.ConnectError) else None
-    if tls_error is not None:
-        return CMLTlsError(address, f"certificate or TLS handshake rejected: {tls_error}"), False
-    if isinstance(error, httpx.ConnectTimeout):
+    if isinstance(error, ConnectTimeoutError):
         return CMLNotReadyError(address, "the connection timed out"), False
-    if isinstance(error, httpx.ProxyError):
+    if isinstance(error, ProxyError):
         return CMLNotReadyError(address, f"the proxy cannot connect to it ({printable_text(str(error))})"), False
-    if isinstance(error, httpx.ConnectError | httpx.PoolTimeout):
+    if isinstance(error, ConnectionFailedError):
+        tls_error = _find_tls_error(error)
+        if tls_error is not None:
+            return CMLTlsError(address, f"certificate or TLS handshake rejected: {tls_error}"), False
         return CMLNotReadyError(address, f"cannot connect ({error})"), False
-    if isinstance(error, httpx.TimeoutException):
+    if isinstance(error, ResponseTimeoutError):
         return _lost_response_error(address, method, "the response timed out"), False
-    if isinstance(error, httpx.NetworkError) or _is_disconnect(error):
+    if isinstance(error, ConnectionLostError):
         return _lost_response_error(address, method, "the connection broke"), True
     return CMLProtocolError(address, f"unexpected HTTP behavior ({printable_text(str(error))})"), False
 
@@ -377,13 +344,6 @@ def _lost_response_error(address: str, method: str, cause: str) -> CMLNotReadyEr
     if method == "GET":
         return CMLNotReadyError(address, cause)
     return CMLOutcomeUnknownError(address, f"{cause}; the request may have taken effect")
-
-
-def _is_disconnect(error: httpx.HTTPError) -> bool:
-    # httpx raises one error for a closed connection and for invalid HTTP; only the message differs.
-    return isinstance(error, httpx.RemoteProtocolError) and any(
-        word in str(error) for word in ("disconnected", "peer closed")
-    )
 
 
 def _find_tls_error(error: BaseException) -> ssl.SSLError | None:

@@ -14,15 +14,19 @@ import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
 
-import httpx
 import jwt
 import structlog
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
+from lcm.http.transport import HttpRequest, HttpTransportError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from lcm.http.transport import HttpResponse, HttpTransport
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +38,8 @@ TIMEOUT = 5.0
 MAX_BYTES = 256 * 1024
 MAX_KEYS = 100
 _MAX_REDIRECTS = 3
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_OK = 200
 _RSA_BITS = range(2048, 8193)
 
 RSA_ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
@@ -55,11 +61,11 @@ class VerifyingKey:
 
 
 class JwksCache:
-    """The keys of one URL. The caller owns the HTTP client and closes it."""
+    """The keys of one URL. The caller owns the HTTP transport and closes it."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
-        self._url = httpx.URL(url)
-        self._client = client
+    def __init__(self, url: str, http: HttpTransport) -> None:
+        self._url = url
+        self._http = http
         self._keys: Sequence[VerifyingKey] = ()
         self._read_at: float | None = None
         self._tried_at: float | None = None
@@ -114,43 +120,51 @@ class JwksCache:
         try:
             async with asyncio.timeout(TIMEOUT):
                 keys = parse_jwks(await self._fetch(self._url))
-        except (JwksError, httpx.HTTPError, httpx.StreamError, OSError) as error:
+        except (JwksError, HttpTransportError, OSError) as error:
             reason = str(error) or f"no response within {TIMEOUT:g} s"
-            log.warning("identity provider keys could not be read", host=self._url.host, reason=reason)
+            log.warning("identity provider keys could not be read", host=urlsplit(self._url).hostname, reason=reason)
         else:
             self._keys = keys
             self._read_at = asyncio.get_running_loop().time()
         finally:
             self._refresh_task = None
 
-    async def _fetch(self, url: httpx.URL) -> bytes:
+    async def _fetch(self, url: str) -> bytes:
         for _ in range(_MAX_REDIRECTS + 1):
             # Uncompressed: a small compressed response could expand to any size.
-            request = self._client.build_request("GET", url, headers={"accept-encoding": "identity"})
-            response = await self._client.send(request, stream=True, follow_redirects=False)
+            headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "lcm"}
+            request = HttpRequest("GET", url, headers, connect_seconds=TIMEOUT, read_seconds=TIMEOUT, keep=False)
+            response = await self._http.send(request)
             try:
-                if response.next_request is None:
+                target = response.header("location")
+                if response.status not in _REDIRECTS or target is None:
                     return await _read_body(response)
-                url = _checked_redirect(url, response.next_request.url)
+                url = _checked_redirect(url, target)
             finally:
                 await response.aclose()
         raise JwksError(f"more than {_MAX_REDIRECTS} redirects")
 
 
-def _checked_redirect(url: httpx.URL, target: httpx.URL) -> httpx.URL:
-    if (target.scheme, target.host, target.port) != (url.scheme, url.host, url.port):
+def _checked_redirect(url: str, location: str) -> str:
+    try:
+        target = urljoin(url, location)
+        here, there = urlsplit(url), urlsplit(target)
+        same = (there.scheme, there.hostname, there.port) == (here.scheme, here.hostname, here.port)
+    except ValueError:
+        raise JwksError("redirects to an invalid URL") from None
+    if not same:
         # A redirect must not decide whose keys we trust.
-        raise JwksError(f"redirects to another host, {target.host}; set OIDC_JWKS_URL to the URL of the keys")
+        raise JwksError(f"redirects to another host, {there.hostname}; set OIDC_JWKS_URL to the URL of the keys")
     return target
 
 
-async def _read_body(response: httpx.Response) -> bytes:
-    if response.status_code != httpx.codes.OK:
-        raise JwksError(f"responded with status {response.status_code}")
-    if response.headers.get("content-encoding", "identity") != "identity":
+async def _read_body(response: HttpResponse) -> bytes:
+    if response.status != _OK:
+        raise JwksError(f"responded with status {response.status}")
+    if (response.header("content-encoding") or "identity") != "identity":
         raise JwksError("sent a compressed response that was not requested")
     body = bytearray()
-    async for chunk in response.aiter_bytes():
+    async for chunk in response.chunks():
         body += chunk
         if len(body) > MAX_BYTES:
             raise JwksError(f"responded with more than {MAX_BYTES} bytes")

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from lcm.cml.client.session import CMLSession
 from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import Insecure, PinnedCertificate
-from lcm.cml.client.transport import UNUSED_POOL_SECONDS, CMLTransport, https_base_url, is_address
+from lcm.cml.client.transport import CMLTransport, https_base_url, is_address
 from lcm.cml.errors import (
     CMLAuthenticationError,
     CMLInvalidRequestError,
@@ -29,6 +29,7 @@ from lcm.cml.simulator.listener import make_server_identity
 from lcm.cml.types import Credentials
 from lcm.core import clock
 from lcm.core.authorization import NotAuthorizedError, SendAuthorization, authorized
+from tests.support.network.httpx_transport import HttpxTransport
 
 if TYPE_CHECKING:
     from tests.support.virtual.time import VirtualClock
@@ -39,7 +40,7 @@ Handler = Callable[[httpx.Request], Coroutine[None, None, httpx.Response]]
 
 @asynccontextmanager
 async def transport(handler: Handler) -> AsyncIterator[CMLTransport]:
-    made = CMLTransport(Insecure(), make_http_transport=lambda _context: httpx.MockTransport(handler))
+    made = CMLTransport(Insecure(), http=HttpxTransport(httpx.MockTransport(handler)))
     yield made
     await made.aclose()
 
@@ -272,87 +273,21 @@ async def test_passwords_are_never_shown() -> None:
     assert "secret" not in str(caught.value)
 
 
-async def test_servers_are_spread_over_pools_and_keep_theirs() -> None:
-    requests_by_pool: list[tuple[int, str]] = []
-    contexts: set[int] = set()
-
-    def wire(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
-        pool = len(pools)
-        pools.append(pool)
-        contexts.add(id(context))
-
-        async def handler(request: httpx.Request) -> httpx.Response:
-            requests_by_pool.append((pool, request.url.host))
-            return httpx.Response(200, json={})
-
-        return httpx.MockTransport(handler)
-
-    pools: list[int] = []
-    made = CMLTransport(Insecure(), make_http_transport=wire)
-    addresses = [f"198.18.{number // 250}.{number % 250 + 1}" for number in range(1000)]
-    for address in addresses + addresses:
-        await made.exchange(address, "GET", "/api/v0/system_information")
-    await made.aclose()
-    by_server = {host: {pool for pool, other in requests_by_pool if other == host} for host in addresses[:50]}
-    assert all(len(used) == 1 for used in by_server.values())
-    assert 16 < len(pools) < 64
-    most = max(sum(pool == each for each, _ in requests_by_pool) for pool in pools)
-    assert most < 5 * len(requests_by_pool) / len(pools)
-    assert len(contexts) == 1
-
-
-async def test_the_pool_of_a_pinned_server_is_closed_on_forget() -> None:
-    closed: list[str] = []
-
-    class Closing(httpx.MockTransport):
-        async def aclose(self) -> None:
-            closed.append("once")
+async def test_servers_with_the_same_certificate_share_a_context_until_the_last_is_forgotten() -> None:
+    """A context that is dropped takes its connections with it: another server may use the address by now."""
 
     async def handler(_: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json={})
 
-    made = CMLTransport(PinnedCertificate(make_server_identity().pem), make_http_transport=lambda _: Closing(handler))
+    http = HttpxTransport(httpx.MockTransport(handler))
+    made = CMLTransport(PinnedCertificate(make_server_identity().pem), http=http)
     await made.exchange("198.18.0.1", "GET", "/")
     await made.exchange("198.18.0.2", "GET", "/")
     made.forget("198.18.0.1")
-    await made.exchange("198.18.0.2", "GET", "/")
-    assert not closed
+    assert not http.discarded
     made.forget("198.18.0.2")
-    await made.exchange("198.18.0.3", "GET", "/")
-    assert closed == ["once"]
+    assert len(http.discarded) == 1
+    await made.exchange("198.18.0.2", "GET", "/")
+    made.forget("198.18.0.2")
+    assert len({id(context) for context in http.discarded}) == 2
     await made.aclose()
-
-
-async def test_pools_without_recent_requests_are_closed_unless_one_is_under_way() -> None:
-    """A server that is gone gets no more requests, and only a request notices connections that it has closed."""
-    closed: list[str] = []
-
-    class Named(httpx.MockTransport):
-        host = ""
-
-        async def aclose(self) -> None:
-            closed.append(self.host)
-
-    def make(_: ssl.SSLContext) -> httpx.AsyncBaseTransport:
-        async def handler(request: httpx.Request) -> httpx.Response:
-            named.host = request.url.host
-            await asyncio.sleep(300 if request.url.path == "/slow" else 0)
-            return httpx.Response(200, json={})
-
-        named = Named(handler)
-        return named
-
-    trust = {f"198.18.0.{number}": PinnedCertificate(make_server_identity().pem) for number in (1, 2, 3)}
-    made = CMLTransport(lambda address: trust[address], make_http_transport=make, read_seconds=900.0)
-    gone, slow, used = trust
-    await made.exchange(gone, "GET", "/")
-    under_way = asyncio.create_task(made.exchange(slow, "GET", "/slow"))
-    for _ in range(10):
-        await asyncio.sleep(UNUSED_POOL_SECONDS / 4)
-        await made.exchange(used, "GET", "/")
-    assert closed == [gone]
-    await under_way
-    assert closed == [gone]
-    await made.exchange(gone, "GET", "/")
-    await made.aclose()
-    assert sorted(closed) == sorted([gone, gone, slow, used])

@@ -13,6 +13,7 @@ import structlog
 from lcm.control_plane.auth import jwks
 from lcm.control_plane.auth.jwks import JwksCache, JwksError, parse_jwks
 from tests.support.auth.issuer import document, entry, private_key
+from tests.support.network.httpx_transport import HttpxTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ class Provider:
         return httpx.Response(200, content=document(*self.entries))
 
     def keys(self) -> JwksCache:
-        return JwksCache(URL, httpx.AsyncClient(transport=httpx.MockTransport(self)))
+        return JwksCache(URL, HttpxTransport(httpx.MockTransport(self)))
 
 
 async def kids(keys: JwksCache, kid: str | None) -> list[str | None]:
@@ -249,7 +250,7 @@ async def redirected(respond: Callable[[httpx.Request], httpx.Response]) -> tupl
         urls.append(str(request.url))
         return respond(request)
 
-    client = httpx.AsyncClient(transport=httpx.MockTransport(handle), follow_redirects=True)
+    client = HttpxTransport(httpx.MockTransport(handle))
     keys = JwksCache(URL, client)
     await keys.candidates("one", "ES256")
     return urls, keys

@@ -14,6 +14,7 @@ from lcm.control_plane.auth.roles import ForbiddenError, IdentityProviderUnavail
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
 from tests.support.auth.issuer import AUDIENCE, ISSUER, document, entry, private_key, signed
+from tests.support.network.httpx_transport import HttpxTransport
 
 KEY = private_key("one", "P-256")
 
@@ -22,7 +23,7 @@ def provider(role_claim: str = "roles", *, status: int = 200) -> OidcVerifier:
     def respond(_: httpx.Request) -> httpx.Response:
         return httpx.Response(status, content=document(entry(KEY, "one")))
 
-    client = httpx.AsyncClient(transport=httpx.MockTransport(respond))
+    client = HttpxTransport(httpx.MockTransport(respond))
     config = OidcConfig(issuer=ISSUER, audience=AUDIENCE, role_claim=role_claim)
     return OidcVerifier(config, JwksCache("https://id.example/keys", client))
 

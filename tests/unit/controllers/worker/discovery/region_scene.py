@@ -33,6 +33,7 @@ from lcm.model.access import Role
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.worker.requests import ImportWorkerRequest
 from lcm.model.worker.status import WorkerStatus
+from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 
 if TYPE_CHECKING:
@@ -246,6 +247,6 @@ async def region_scene() -> AsyncIterator[RegionScene]:
     async with serving_plane() as plane:
         wire = httpx.ASGITransport(plane.app, raise_app_exceptions=False)
         token = plane.tokens[Role.CONTROLLER]
-        async with Client("http://lcm.test", token, wire=wire, registry=CollectorRegistry()) as client:
+        async with Client("http://lcm.test", token, wire=HttpxTransport(wire), registry=CollectorRegistry()) as client:
             installation = (await client.internal.installation()).installation_id
             yield RegionScene(plane, client, installation)

@@ -1,0 +1,84 @@
+"""A TCP or TLS server that records requests and responds with given bytes, valid HTTP or not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Sequence
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class ScriptedServer:
+    """Each request gets the next response; the last one repeats. `None` closes the connection without a response."""
+
+    def __init__(self, responses: Sequence[bytes | None] = (OK,), *, tls: ssl.SSLContext | None = None) -> None:
+        self._responses = list(responses)
+        self._tls = tls
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.open = 0
+        self.changed = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        assert self._server is not None
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aenter__(self) -> ScriptedServer:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._server.wait_closed()
+
+    async def wait_until_open(self, count: int) -> None:
+        """Wait until so many connections are open."""
+        async with asyncio.timeout(60):
+            while self.open != count:
+                self.changed.clear()
+                await self.changed.wait()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._count(1)
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = next(
+                    (line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), b":0"
+                )
+                body = await reader.readexactly(int(length.split(b":")[1]))
+                self.requests.append(head + body)
+                response = self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
+                if response is None:
+                    break
+                writer.write(response)
+                await writer.drain()
+                if b"connection: close" in response.lower():
+                    break
+        except (asyncio.IncompleteReadError, OSError):
+            return
+        finally:
+            writer.transport.abort()
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        self.open += change
+        self.changed.set()
