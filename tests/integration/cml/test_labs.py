@@ -8,7 +8,6 @@ import ssl
 from typing import TYPE_CHECKING, Any
 from unittest.mock import AsyncMock
 
-import httpcore
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -20,6 +19,7 @@ from lcm.cml.simulator.state.world import BootPhase
 from lcm.cml.types import LicensePhase, LicenseProgress
 from lcm.core import clock
 from lcm.core.authorization import NotAuthorizedError, SendAuthorization, authorized
+from lcm.http.network import NetworkTransport
 from tests.integration.cml.conftest import ADDRESS, ADMIN, PATIENCE, Clients, eventually
 from tests.support.cml.virl2_session import LAB
 
@@ -186,14 +186,14 @@ async def test_a_lab_is_not_created_if_the_lease_ends_while_the_connection_is_ma
 ) -> None:
     """The check is after the handshake, right before the request itself."""
     lease = [60.0]
-    connect = httpcore.AsyncHTTPConnection._connect
+    connect = NetworkTransport._connect
 
     async def slow(*args: Any, **options: Any) -> Any:
         stream = await connect(*args, **options)
         lease[0] = 0.0
         return stream
 
-    monkeypatch.setattr(httpcore.AsyncHTTPConnection, "_connect", slow)
+    monkeypatch.setattr(NetworkTransport, "_connect", slow)
     monkeypatch.setattr(TokenCache, "get", AsyncMock(return_value="token"))
     with authorized(SendAuthorization(clock.boottime(), 60.0, lambda: lease[0])), pytest.raises(NotAuthorizedError):
         await cml.labs.import_lab(ADDRESS, ADMIN, LAB, title="Exam", marker="lablet-7")
