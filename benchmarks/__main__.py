@@ -15,6 +15,7 @@ ALL = (
     "failover",
     "aws_sweep",
     "store",
+    "http_calls",
     "api",
     "search",
     "placement",
