@@ -47,11 +47,8 @@ from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.control_plane.store.write_probe import WriteProbe
 from lcm.core import clock
 from lcm.core.hosting import Host, HostedService, cancel_and_wait
-<<<<<<< HEAD
 from lcm.core.version import installed_version
-=======
 from lcm.http.network import NetworkTransport
->>>>>>> dd04d63 (HTTP calls of clients through a transport port of our own: httptools, certain about what was sent, connections kept for the next poll)
 from lcm.http.server import HttpServer, process_routes
 from lcm.model.audit import Actor, ActorKind
 from lcm.model.fleet.settings import FleetSettings

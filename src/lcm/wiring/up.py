@@ -22,14 +22,10 @@ from lcm.cml.client.transport import CMLTransport
 from lcm.control_plane.records.kinds import LEADERSHIPS
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core.hosting import Host, HostedService
-<<<<<<< HEAD
 from lcm.core.version import installed_version
 from lcm.http.callers import mark_in_process
-=======
 from lcm.http.in_process import InProcessTransport
 from lcm.http.network import NetworkTransport
-from lcm.http.server import HttpServer
->>>>>>> dd04d63 (HTTP calls of clients through a transport port of our own: httptools, certain about what was sent, connections kept for the next poll)
 from lcm.model.fleet.state import LeadershipTerm
 from lcm.wiring.confirm_aws import ConfirmBeforeChanges
 from lcm.wiring.connections import (
@@ -180,11 +176,7 @@ async def serve_up(loaded: LoadedSettings[UpSettings], options: UpOptions, start
     )
     async with aclosing(NetworkTransport(idle_seconds=0.0, max_idle=0)) as http:
         control_plane = make_control_plane(settings, coordination, http)
-<<<<<<< HEAD
-        wire = httpx.ASGITransport(mark_in_process(control_plane.server.app))
-=======
-        wire = InProcessTransport(control_plane.server.app)
->>>>>>> dd04d63 (HTTP calls of clients through a transport port of our own: httptools, certain about what was sent, connections kept for the next poll)
+        wire = InProcessTransport(mark_in_process(control_plane.server.app))
         world = _world(settings, options) if settings.cloud_provider == "simulated" else None
         runtime = ControllerRuntime(coordination, settings)
         controllers = _make_controllers(runtime, settings, wire, world)

@@ -26,14 +26,9 @@ from lcm.client.errors import (
     UnauthenticatedError,
     UnreachableError,
 )
-<<<<<<< HEAD
+from lcm.http.transport import HttpRequest
 from lcm.model.audit import ActionType, PlannedAction
 from lcm.model.fleet.plan import FleetPlan, LabletPlan, PlannedPlacement, PlannedScaleUp, PlannedWorker
-=======
-from lcm.http.transport import HttpRequest
-from lcm.model.audit import DecisionReport
-from lcm.model.fleet.state import PlannedWorker
->>>>>>> dd04d63 (HTTP calls of clients through a transport port of our own: httptools, certain about what was sent, connections kept for the next poll)
 from lcm.model.problems import FieldProblem
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.cost import describe_license_release, describe_running_nodes
