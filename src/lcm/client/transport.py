@@ -158,9 +158,9 @@ class Transport:
             async with self._turns, asyncio.timeout(limit):
                 sent_at = clock.boottime()
                 response = await self._transmit(self._request(call))
-                if call.is_internal and clock.boottime() - sent_at < _MAX_CLOCK_DELAY:
-                    _compare_clock(response)
                 try:
+                    if call.is_internal and clock.boottime() - sent_at < _MAX_CLOCK_DELAY:
+                        _compare_clock(response)
                     return await self._read_response(call, response)
                 finally:
                     await response.aclose()

@@ -37,11 +37,11 @@ class Connection(asyncio.Protocol):
         """Whether another request can be sent."""
         return self.transport is not None and self._response is None and not self.transport.is_closing()
 
-    def send(self, data: bytes, read_seconds: float) -> ConnectionResponse:
+    def send(self, data: bytes, read_seconds: float, *, expects_body: bool = True) -> ConnectionResponse:
         """Hand a request to the kernel; returns its response, of which nothing has arrived yet."""
         assert self.transport is not None
         assert self._response is None
-        self._response = ConnectionResponse(self, read_seconds)
+        self._response = ConnectionResponse(self, read_seconds, expects_body=expects_body)
         self.transport.write(data)
         return self._response
 
@@ -87,10 +87,11 @@ class Connection(asyncio.Protocol):
 class ConnectionResponse:
     """The response to one request. Methods named `on_…` are called by the parser."""
 
-    def __init__(self, connection: Connection, read_seconds: float) -> None:
+    def __init__(self, connection: Connection, read_seconds: float, *, expects_body: bool) -> None:
         self.status = 0
         self._connection = connection
         self._read_seconds = read_seconds
+        self._expects_body = expects_body
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._has_headers = False
@@ -179,6 +180,8 @@ class ConnectionResponse:
         if self._overhead > MAX_HEADER_BYTES and not self._has_ended():
             self._fail(InvalidHttpError(f"headers or trailers are longer than {MAX_HEADER_BYTES // 1024} KiB"))
         if self._complete:
+            if self._paused:
+                self._connection.resume_reading()  # the next response comes over the same connection
             self._connection.finish(reusable=self._keep_alive)
         elif self._buffered > _READ_AHEAD_BYTES and not self._paused and not self._has_ended():
             self._paused = True
@@ -227,10 +230,12 @@ class ConnectionResponse:
         self._has_headers = True
         self._has_length = "content-length" in self._headers or "transfer-encoding" in self._headers
         self._keep_alive = self._parser.should_keep_alive()
+        self._complete = not self._expects_body
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
         if self._complete:
+            self._keep_alive = False  # the response to HEAD has none
             return
         self._overhead = 0
         self._buffered += len(body)

@@ -39,6 +39,8 @@ class InProcessTransport:
             log.exception("the app failed", method=request.method, path=urlsplit(request.url).path)
             if not collected.complete:
                 raise ConnectionLostError("the app failed without a response") from error
+        if not collected.complete:
+            raise ConnectionLostError("the app sent no complete response")
         return BufferedResponse(collected.status, collected.headers, bytes(collected.body))
 
     def discard(self, tls: ssl.SSLContext) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -26,6 +26,8 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 # A server that vanished without a word is noticed within a minute: 30 s idle, then three probes.
 _TCP_KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 _FORBIDDEN_IN_HEADERS: Final = ("\r", "\n", "\0")
+_READ_METHODS: Final = ("GET", "HEAD")
+WRITE_IDLE_SECONDS: Final = 4.0  # shorter than the keep-alive of any common server
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +48,36 @@ class _Origin:
     tls: ssl.SSLContext | None
 
 
-class NetworkTransport:
-    """Sends requests over kept or new connections, of which at most `max_idle` wait for at most `idle_seconds`."""
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """Since when a connection waits, and what ends that."""
 
-    def __init__(self, *, idle_seconds: float, max_idle: int, proxy: ProxyAddress | None = None) -> None:
+    since: float
+    timer: asyncio.TimerHandle
+
+
+class NetworkTransport:
+    """Sends requests over kept or new connections, of which at most `max_idle` wait for at most `idle_seconds`.
+
+    A request that changes something is sent only over a connection that has waited for less than
+    `write_idle_seconds`: a server may close an older one at this very moment, and nobody would know whether the change
+    was made.
+    """
+
+    def __init__(
+        self,
+        *,
+        idle_seconds: float,
+        max_idle: int,
+        write_idle_seconds: float = WRITE_IDLE_SECONDS,
+        proxy: ProxyAddress | None = None,
+    ) -> None:
         self._idle_seconds = idle_seconds
+        self._write_idle_seconds = write_idle_seconds
         self._max_idle = max_idle
         self._proxy = proxy
         self._open: dict[Connection, _Origin] = {}
-        self._idle: OrderedDict[Connection, asyncio.TimerHandle] = OrderedDict()  # the longest idle is the first
+        self._idle: dict[Connection, _Idle] = {}
         self._idle_by_origin: dict[_Origin, list[Connection]] = {}
         self._closed = False
 
@@ -70,7 +93,8 @@ class NetworkTransport:
         url = _parse_url(request.url)
         data = _request_bytes(request, url)
         origin = _Origin(url.host, url.port, (request.tls or _default_tls()) if url.is_https else None)
-        connection = self._take_idle(origin) or await self._connect(origin, request.connect_seconds)
+        longest = self._idle_seconds if request.method in _READ_METHODS else self._write_idle_seconds
+        connection = self._take_idle(origin, longest) or await self._connect(origin, request.connect_seconds)
         if not request.keep:
             connection.on_idle = Connection.abort
         try:
@@ -79,7 +103,7 @@ class NetworkTransport:
         except BaseException:
             connection.abort()
             raise
-        response = connection.send(data, request.read_seconds)
+        response = connection.send(data, request.read_seconds, expects_body=request.method != "HEAD")
         try:
             await response.wait_for_headers()
         except BaseException:
@@ -89,7 +113,7 @@ class NetworkTransport:
 
     def discard(self, tls: ssl.SSLContext) -> None:
         """Close the idle connections of this context; those in use are closed after their response."""
-        for connection, origin in self._open.items():
+        for connection, origin in list(self._open.items()):
             if origin.tls is tls:
                 connection.on_idle = Connection.abort
                 if connection in self._idle:
@@ -98,26 +122,29 @@ class NetworkTransport:
     async def aclose(self) -> None:
         """Close all connections, and wait until they are closed."""
         self._closed = True
-        for connection in self._open:
+        for connection in list(self._open):
             connection.abort()
         if self._open:
             await asyncio.wait([connection.closed for connection in self._open])
 
-    def _take_idle(self, origin: _Origin) -> Connection | None:
+    def _take_idle(self, origin: _Origin, longest_seconds: float) -> Connection | None:
         """The connection that was used last: the others may become old and be closed."""
         waiting = self._idle_by_origin.get(origin, ())
+        earliest = asyncio.get_running_loop().time() - longest_seconds
         while waiting:
             connection = waiting[-1]
+            if self._idle[connection].since <= earliest:
+                return None
             self._drop_idle(connection)
             if connection.is_usable:
                 return connection
         return None
 
     def _drop_idle(self, connection: Connection) -> None:
-        timer = self._idle.pop(connection, None)
-        if timer is None:
+        idle = self._idle.pop(connection, None)
+        if idle is None:
             return
-        timer.cancel()
+        idle.timer.cancel()
         origin = self._open[connection]
         waiting = self._idle_by_origin[origin]
         waiting.remove(connection)
@@ -125,12 +152,16 @@ class NetworkTransport:
             del self._idle_by_origin[origin]
 
     def _keep(self, connection: Connection) -> None:
-        if self._closed or self._max_idle <= 0:
+        """Keep a connection while there is room.
+
+        Those that wait already stay: where more servers are polled in turn than connections fit, each new one would
+        push out the one that is needed next, and none would ever be used again.
+        """
+        if self._closed or len(self._idle) >= self._max_idle:
             connection.abort()
             return
-        if len(self._idle) >= self._max_idle:
-            next(iter(self._idle)).abort()
-        self._idle[connection] = asyncio.get_running_loop().call_later(self._idle_seconds, connection.abort)
+        loop = asyncio.get_running_loop()
+        self._idle[connection] = _Idle(loop.time(), loop.call_later(self._idle_seconds, connection.abort))
         self._idle_by_origin.setdefault(self._open[connection], []).append(connection)
 
     def _forget(self, connection: Connection) -> None:
@@ -143,17 +174,16 @@ class NetworkTransport:
                 connection = await (self._connect_directly(origin) if self._proxy is None else self._tunnel(origin))
         except TimeoutError:
             raise ConnectTimeoutError(f"no connection within {seconds:g} s") from None
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a host name that cannot be encoded
             raise ConnectionFailedError(str(error) or type(error).__name__) from error
-        _set_keepalive(connection)
+        if connection.closed.done():  # it ended before anyone listened
+            raise ConnectionFailedError("the server closed the connection")
         if self._closed:
             connection.abort()
             raise ConnectionFailedError("this transport was closed")
         self._open[connection] = origin
         connection.on_idle, connection.on_closed = self._keep, self._forget
-        if connection.closed.done():  # it ended before anyone listened
-            self._forget(connection)
-            raise ConnectionFailedError("the server closed the connection")
+        _set_keepalive(connection)
         return connection
 
     async def _connect_directly(self, origin: _Origin) -> Connection:
@@ -171,7 +201,7 @@ class NetworkTransport:
         try:
             raw.write(self._proxy.connect_request(origin.host, origin.port))
             try:
-                check_connect_response(await tunnel.head)
+                check_connect_response(*await tunnel.response)
             except ConnectionError as error:
                 raise ProxyError(str(error)) from error
             connection = Connection()
@@ -189,48 +219,54 @@ class NetworkTransport:
 
 
 class _TunnelProtocol(asyncio.Protocol):
-    """Collects the response of a proxy to CONNECT."""
+    """Collects the response of a proxy to CONNECT: its head, and what came with it."""
 
     def __init__(self) -> None:
-        self.head: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.response: asyncio.Future[tuple[bytes, bytes]] = asyncio.get_running_loop().create_future()
         self._received = b""
 
     def data_received(self, data: bytes) -> None:
+        if self.response.done():
+            return
         self._received += data
         head, end, rest = self._received.partition(b"\r\n\r\n")
-        if (not end and len(self._received) > MAX_PROXY_HEADER_BYTES) or rest:
+        if end:
+            self.response.set_result((head, rest))
+        elif len(self._received) > MAX_PROXY_HEADER_BYTES:
             self._fail("the response is not that of an HTTP proxy")
-        elif end and not self.head.done():
-            self.head.set_result(head)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail("the proxy closed the connection")
 
     def _fail(self, why: str) -> None:
-        if not self.head.done():
-            self.head.set_exception(ConnectionError(why))
-            self.head.exception()  # retrieved: the caller may have given up
+        if not self.response.done():
+            self.response.set_exception(ConnectionError(why))
+            self.response.exception()  # retrieved: the caller may have given up
 
 
 def _set_keepalive(connection: Connection) -> None:
     found = connection.transport.get_extra_info("socket") if connection.transport is not None else None
     if found is None:
         return
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _TCP_KEEPALIVE:
-        if hasattr(socket, name):
-            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    with suppress(OSError):  # a connection that just ended: its request will say so
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _TCP_KEEPALIVE:
+            if hasattr(socket, name):
+                found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 @lru_cache(maxsize=4096)
 def _parse_url(url: str) -> _Url:
-    parsed = urlsplit(url)
-    if parsed.scheme not in _DEFAULT_PORTS or not parsed.hostname:
+    if not url.isascii() or any(character <= " " or character == "\x7f" for character in url):
+        raise ConnectionFailedError(f"the URL is not encoded: {url[:200]!r}")
+    try:
+        parsed = urlsplit(url)
+        port = parsed.port or _DEFAULT_PORTS.get(parsed.scheme)
+    except ValueError as error:
+        raise ConnectionFailedError(f"not a URL: {error}") from None
+    if parsed.scheme not in _DEFAULT_PORTS or not parsed.hostname or port is None:
         raise ConnectionFailedError(f"not an http or https URL: {url[:200]!r}")
     target = (parsed.path or "/") + (f"?{parsed.query}" if parsed.query else "")
-    if not target.isascii() or any(character <= " " or character == "\x7f" for character in target):
-        raise ConnectionFailedError(f"the URL is not encoded: {url[:200]!r}")
-    port = parsed.port or _DEFAULT_PORTS[parsed.scheme]
     return _Url(parsed.scheme == "https", parsed.hostname, port, parsed.netloc.rpartition("@")[2], target)
 
 
@@ -249,6 +285,6 @@ def _request_bytes(request: HttpRequest, url: _Url) -> bytes:
     if not request.keep:
         lines.append("Connection: close")
     body = request.body
-    if body is not None or request.method not in ("GET", "HEAD"):
+    if body is not None or request.method not in _READ_METHODS:
         lines.append(f"Content-Length: {len(body or b'')}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + (body or b"")

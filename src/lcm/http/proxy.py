@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Final
 from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 MAX_PROXY_HEADER_BYTES: Final = 16 * 1024
 _HTTP_PORT: Final = 80
@@ -29,8 +30,19 @@ class ProxyAddress:
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-def check_connect_response(head: bytes) -> None:
-    """Raise ConnectionError unless the proxy has opened the tunnel."""
+def proxy_from_environment(url: str) -> ProxyAddress | None:
+    """The proxy that the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY) names for a URL."""
+    parsed = urlsplit(url)
+    found = getproxies().get(parsed.scheme)
+    if not found or proxy_bypass(parsed.hostname or ""):
+        return None
+    return ProxyAddress(found if "://" in found else f"http://{found}")
+
+
+def check_connect_response(head: bytes, rest: bytes = b"") -> None:
+    """Raise ConnectionError unless the proxy has opened the tunnel. Nothing may come through it before our request."""
     status = head.split(b"\r\n", 1)[0].decode(errors="replace").split(" ", 2)
     if len(status) < 2 or not status[0].startswith("HTTP/1.") or not status[1].startswith("2"):
         raise ConnectionError(f"the proxy rejected the request: {' '.join(status)[:100]!r}")
+    if rest:
+        raise ConnectionError("data came through the proxy that was not requested")

@@ -49,6 +49,7 @@ from lcm.core import clock
 from lcm.core.hosting import Host, HostedService, cancel_and_wait
 from lcm.core.version import installed_version
 from lcm.http.network import NetworkTransport
+from lcm.http.proxy import proxy_from_environment
 from lcm.http.server import HttpServer, process_routes
 from lcm.model.audit import Actor, ActorKind
 from lcm.model.fleet.settings import FleetSettings
@@ -302,11 +303,17 @@ def make_control_plane(
     return ControlPlaneAssembly(parts, services, server, about)
 
 
+def oidc_network(settings: ControlPlaneComponentSettings) -> NetworkTransport:
+    """The way to the keys of the identity provider, which may be outside the network: a proxy of the environment."""
+    proxy = proxy_from_environment(settings.oidc_jwks_url) if settings.oidc_jwks_url else None
+    return NetworkTransport(idle_seconds=0.0, max_idle=0, proxy=proxy)
+
+
 async def serve_control_plane(settings: ControlPlaneProcessSettings, started: OnStarted) -> int:
     """Run the control plane until it is stopped; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     coordination = connect_coordination(settings)
-    async with aclosing(NetworkTransport(idle_seconds=0.0, max_idle=0)) as http:
+    async with aclosing(oidc_network(settings)) as http:
         assembly = make_control_plane(settings, coordination, http)
         notification = StartedNotification(lambda: started(assembly.server.url, assembly.about))
         return await Host([CoordinationConnection(coordination), *assembly.services, notification]).run()

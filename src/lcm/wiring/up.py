@@ -25,7 +25,6 @@ from lcm.core.hosting import Host, HostedService
 from lcm.core.version import installed_version
 from lcm.http.callers import mark_in_process
 from lcm.http.in_process import InProcessTransport
-from lcm.http.network import NetworkTransport
 from lcm.model.fleet.state import LeadershipTerm
 from lcm.wiring.confirm_aws import ConfirmBeforeChanges
 from lcm.wiring.connections import (
@@ -35,7 +34,7 @@ from lcm.wiring.connections import (
     connect_cml,
     connect_coordination,
 )
-from lcm.wiring.control_plane import ControlPlaneComponentSettings, make_control_plane, region_names
+from lcm.wiring.control_plane import ControlPlaneComponentSettings, make_control_plane, oidc_network, region_names
 from lcm.wiring.controllers import ControllerRuntime, ControllerRuntimeSettings
 from lcm.wiring.lablet_controller import LabletControllerComponentSettings, make_lablet_controller
 from lcm.wiring.listener import make_http_server
@@ -174,7 +173,7 @@ async def serve_up(loaded: LoadedSettings[UpSettings], options: UpOptions, start
         if settings.coordination == "memory"
         else connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
     )
-    async with aclosing(NetworkTransport(idle_seconds=0.0, max_idle=0)) as http:
+    async with aclosing(oidc_network(settings)) as http:
         control_plane = make_control_plane(settings, coordination, http)
         wire = InProcessTransport(mark_in_process(control_plane.server.app))
         world = _world(settings, options) if settings.cloud_provider == "simulated" else None

@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from lcm.http.transport import HttpRequest
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Sequence
 
+    from lcm.http.transport import HttpTransport
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-class ScriptedServer:
-    """Each request gets the next response; the last one repeats. `None` closes the connection without a response."""
+async def call(http: HttpTransport, url: str, method: str = "GET", **options: Any) -> tuple[int, bytes]:
+    """Send a request and read its whole response."""
+    response = await http.send(HttpRequest(method, url, {"Accept": "x/y"}, **options))
+    try:
+        return response.status, b"".join([chunk async for chunk in response.chunks()])
+    finally:
+        await response.aclose()
 
-    def __init__(self, responses: Sequence[bytes | None] = (OK,), *, tls: ssl.SSLContext | None = None) -> None:
+
+class ScriptedServer:
+    """Each request gets the next response; the last one repeats. `None` closes the connection without a response.
+
+    With `together`, responses wait until so many requests have arrived.
+    """
+
+    def __init__(
+        self,
+        responses: Sequence[bytes | None] = (OK,),
+        *,
+        tls: ssl.SSLContext | None = None,
+        together: int = 1,
+    ) -> None:
         self._responses = list(responses)
         self._tls = tls
+        self._everyone = asyncio.Event()
+        self._together = together
         self.requests: list[bytes] = []
         self.connections = 0
         self.open = 0
@@ -28,8 +52,14 @@ class ScriptedServer:
     @property
     def url(self) -> str:
         """Its address."""
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """Where it listens on 127.0.0.1."""
         assert self._server is not None
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
 
     async def __aenter__(self) -> ScriptedServer:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
@@ -67,6 +97,9 @@ class ScriptedServer:
                 body = await reader.readexactly(int(length.split(b":")[1]))
                 self.requests.append(head + body)
                 response = self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
+                if len(self.requests) >= self._together:
+                    self._everyone.set()
+                await self._everyone.wait()
                 if response is None:
                     break
                 writer.write(response)

@@ -28,7 +28,7 @@ class HttpProxy:
         try:
             writer.write(self.address.connect_request(host, port))
             check_connect_response(await _read_head(reader))
-            await writer.start_tls(context)
+            await writer.start_tls(context, server_hostname=host)
         except BaseException:
             writer.transport.abort()
             raise
