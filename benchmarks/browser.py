@@ -56,7 +56,7 @@ def signed_in(browser: Browser, port: int) -> BrowserContext:
     return context
 
 
-def live(context: BrowserContext, path: str = "/") -> Page:
+def live(context: BrowserContext, path: str = "/fleet") -> Page:
     """A page with a live event stream."""
     page = context.new_page()
     page.goto(path)
@@ -107,7 +107,7 @@ def filters(browser: Browser, port: int) -> None:
 
 def filtered(page: Page, field: str, name: str, value: str) -> float:
     """Time of one filter. It is set within the page, to exclude the round trip from here."""
-    page.goto("/")
+    page.goto("/fleet")
     page.locator("#connection[data-state=live]").wait_for()
     took: float = page.evaluate(
         f"""async ([field, shown, value]) => {{
@@ -164,7 +164,7 @@ class Holder:
 def changes(browser: Browser, port: int, holder: Holder) -> None:
     """Time from another user's request until the row shows it."""
     context = signed_in(browser, port)
-    page = live(context, "/?view=ready&sort=name")
+    page = live(context, "/fleet?view=ready&sort=name")
     shown = page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.worker)")
     took: list[float] = []
     for number in range(CHANGES):

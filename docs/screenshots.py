@@ -148,7 +148,7 @@ def pages(up: LcmUpProcess, workers: dict[str, dict[str, Any]]) -> dict[str, str
     names = ("lablets", "definitions", "templates", "activity", "system", "settings")
     lablet = next(each for each in _lablets(up) if each["name"] == "ospf-ada")
     single = {"worker": f"/workers/{workers[DETAIL_WORKER]['id']}", "lablet": f"/lablets/{lablet['id']}"}
-    return {"fleet": "/", **single, **{name: f"/{name}" for name in names}}
+    return {"overview": "/", "fleet": "/fleet", **single, **{name: f"/{name}" for name in names}}
 
 
 def wait_until_loaded(page: Page) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.web.actions import PATHS, confirm_dialog, row, wait_until_live
+from tests.support.web.actions import PATHS, confirm_dialog, row, open_hold_dialog, wait_until_live
 from tests.support.web.pages import DESKTOP, PHONE, accessibility_violations
 from tests.support.web.sample_fleet import create_sample_fleet
 
@@ -44,7 +44,7 @@ def test_signing_in(visits: Visits, plane: ScriptedControlPlane, scheme: Scheme,
 def test_every_page(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]], scheme: Scheme, size: tuple[int, int]
 ) -> None:
-    page, _ = visits.open(plane, "/", scheme=scheme, size=size)
+    page, _ = visits.open(plane, "/fleet", scheme=scheme, size=size)
     found: list[str] = []
     for path in (*PATHS, *(f"/workers/{fleet[name]['id']}" for name in WORKERS)):
         page.goto(path)
@@ -60,9 +60,9 @@ def test_every_page(
 def test_a_dialog_a_hold_and_a_lost_connection(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]], scheme: Scheme, size: tuple[int, int]
 ) -> None:
-    page, _ = visits.open(plane, "/", scheme=scheme, size=size)
+    page, _ = visits.open(plane, "/fleet", scheme=scheme, size=size)
     wait_until_live(page)
-    page.get_by_role("button", name="Hold the fleet").click()
+    open_hold_dialog(page)
     expect(page.get_by_role("dialog")).to_be_visible()
     assert accessibility_violations(page) == []
     page.keyboard.press("Escape")
@@ -103,7 +103,7 @@ def press_until(page: Page, key: str, selector: str, most: int = 120) -> None:
 def test_a_phone_is_enough_to_hold_a_worker(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
-    page, _ = visits.open(plane, "/", role="operator", size=PHONE)
+    page, _ = visits.open(plane, "/fleet", role="operator", size=PHONE)
     wait_until_live(page)
     page.get_by_label("Search").fill("more-005")
     expect(page.locator("tbody tr")).to_have_count(1)
@@ -120,7 +120,7 @@ def test_a_keyboard_is_enough_to_stop_a_worker(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
     worker = fleet["more-007"]
-    page, _ = visits.open(plane, "/", role="operator")
+    page, _ = visits.open(plane, "/fleet", role="operator")
     wait_until_live(page)
     page.keyboard.press("Tab")
     expect(page.get_by_text("Skip to the content")).to_be_focused()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.web.actions import PATHS, assert_not_reloaded, confirm_dialog, wait_until_live
+from tests.support.web.actions import PATHS, assert_not_reloaded, confirm_dialog, open_hold_dialog, wait_until_live
 from tests.support.web.sample_fleet import SAMPLE_TEXT, create_sample_fleet
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def test_the_fleet_is_held_and_released_from_every_page(
     for path in (*PATHS, f"/workers/{fleet['ready']['id']}"):
         page.goto(path)
         wait_until_live(page)
-        page.get_by_role("button", name="Hold the fleet").click()
+        open_hold_dialog(page)
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("What happens:")
         expect(dialog).to_contain_text("Cost:")
@@ -50,6 +50,37 @@ def test_the_fleet_is_held_and_released_from_every_page(
             expect(shown.get_by_text("The fleet is on hold.")).to_have_count(0)
             assert_not_reloaded(shown)
         assert plane.ask("GET", "/api/fleet")["hold"] is None
+
+
+def test_the_fleet_menu_stays_open_while_the_page_changes_and_a_double_click_holds_once(
+    visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
+) -> None:
+    page, _ = visits.open(plane, "/", role="operator")
+    wait_until_live(page)
+    heading, hold = page.get_by_text("Fleet actions", exact=True), page.locator("#hold-fleet")
+    expect(hold).to_be_hidden()
+    heading.click()
+    count = page.locator("#summary dd").first
+    before = count.inner_text()
+    plane.ask("POST", "/api/workers", {"name": "menu-one", "template_name": "small", "desired_status": "STOPPED"})
+    expect(count).not_to_have_text(before)
+    expect(hold).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(hold).to_be_hidden()
+    expect(heading).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(hold).to_be_visible()
+    page.get_by_role("heading", name="Overview", level=1).click()
+    expect(hold).to_be_hidden()
+    open_hold_dialog(page)
+    expect(hold).to_be_hidden()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("a double click")
+    dialog.locator("#do").dblclick()
+    expect(page.locator("#summary")).to_contain_text("a double click")
+    entries = plane.ask("GET", "/api/audit?action=fleet_held")["items"]
+    assert [each["reason"] for each in entries].count("a double click") == 1
+    plane.ask("POST", "/api/fleet/release")
 
 
 def test_an_admin_closes_a_breaker(

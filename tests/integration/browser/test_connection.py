@@ -72,7 +72,7 @@ def workers(plane: ScriptedControlPlane) -> dict[str, dict[str, Any]]:
 def test_a_lost_connection_is_shown_and_missed_changes_appear_on_return(
     visits: Visits, plane: ScriptedControlPlane, cable: Cable, workers: dict[str, dict[str, Any]]
 ) -> None:
-    page, watch = visits.open(plane, "/", url=cable.url)
+    page, watch = visits.open(plane, "/fleet", url=cable.url)
     wait_until_live(page)
     expect(page.locator("#lost")).to_be_hidden()
     watch.allow(CONNECTION_ERRORS)
@@ -95,9 +95,9 @@ def test_a_lost_connection_is_shown_and_missed_changes_appear_on_return(
 def test_a_silently_dead_connection_is_noticed(
     visits: Visits, plane: ScriptedControlPlane, cable: Cable, workers: dict[str, dict[str, Any]]
 ) -> None:
-    page, watch = visits.open(plane, "/", url=cable.url)
+    page, watch = visits.open(plane, "/fleet", url=cable.url)
     page.clock.install()
-    page.goto("/")
+    page.goto("/fleet")
     wait_until_live(page)
     watch.allow(f"{CONNECTION_ERRORS}|signal is aborted")  # requests in progress time out when the minute passes
     cable.deaden()
@@ -182,12 +182,12 @@ def wait_until_settled(page: Page, plane: ScriptedControlPlane, worker: dict[str
     plane.command(worker, "release")
 
 
-@pytest.mark.parametrize("path", ["/fleet/rows", "/"])
+@pytest.mark.parametrize("path", ["/fleet/rows", "/fleet"])
 def test_an_outdated_response_changes_nothing(
     visits: Visits, plane: ScriptedControlPlane, workers: dict[str, dict[str, Any]], path: str
 ) -> None:
     """Rows are refreshed alone and with the list. The response with only the first of two changes comes last."""
-    page, _ = visits.open(plane, "/")
+    page, _ = visits.open(plane, "/fleet")
     wait_until_live(page)
     record_versions(page, workers["delta"])
     version = plane.worker(workers["delta"])["version"] + 1
@@ -212,9 +212,9 @@ def test_a_response_to_an_earlier_query_changes_nothing(
     visits: Visits, plane: ScriptedControlPlane, workers: dict[str, dict[str, Any]]
 ) -> None:
     """The list is being refreshed when a user filters it; the response without the filter comes last."""
-    page, _ = visits.open(plane, "/")
+    page, _ = visits.open(plane, "/fleet")
     wait_until_live(page)
-    late = DelayedResponse(page, "/")
+    late = DelayedResponse(page, "/fleet")
     plane.command(workers["charlie"], "drain")
     late.wait()
     page.get_by_label("Search").fill("delta")
@@ -228,7 +228,7 @@ def test_a_response_to_an_earlier_query_changes_nothing(
 def test_buttons_are_off_without_a_connection_and_a_filter_is_applied_afterwards(
     visits: Visits, plane: ScriptedControlPlane, cable: Cable, workers: dict[str, dict[str, Any]]
 ) -> None:
-    page, watch = visits.open(plane, "/", url=cable.url)
+    page, watch = visits.open(plane, "/fleet", url=cable.url)
     wait_until_live(page)
     create = page.get_by_role("button", name="Create a worker", exact=True).first
     expect(create).to_be_enabled()
@@ -252,13 +252,13 @@ def test_buttons_are_off_without_a_connection_and_a_filter_is_applied_afterwards
 def test_a_page_is_not_live_before_it_has_caught_up(
     visits: Visits, plane: ScriptedControlPlane, cable: Cable, workers: dict[str, dict[str, Any]]
 ) -> None:
-    page, watch = visits.open(plane, "/", url=cable.url)
+    page, watch = visits.open(plane, "/fleet", url=cable.url)
     wait_until_live(page)
     watch.allow(CONNECTION_ERRORS)
     cable.pull()
     expect(page.locator("#lost")).to_be_visible()
     missed = plane.command(workers["bravo"], "hold", {"reason": "missed"})
-    late = DelayedResponse(page, "/")
+    late = DelayedResponse(page, "/fleet")
     cable.plug()
     late.wait()
     expect(page.locator("#connection")).to_contain_text("Catching up")

@@ -52,7 +52,7 @@ def fleet(plane: ScriptedControlPlane) -> dict[str, dict[str, Any]]:
 
 def test_the_evil_text_is_evil(visits: Visits, plane: ScriptedControlPlane) -> None:
     """The text is found when it is inserted as markup. So a page on which it is not found has escaped it."""
-    page, watch = visits.open(plane, "/")
+    page, watch = visits.open(plane, "/fleet")
     watch.allow("Content Security Policy|Failed to load resource")
     page.evaluate("text => { document.body.insertAdjacentHTML('beforeend', `<p title=\"${text}\">`) }", EVIL)
     assert page.locator(PLANTED).count() == 3
@@ -162,7 +162,7 @@ def test_a_user_with_an_evil_name(
     response = context.request.post("/api/session", data={"token": token})
     assert response.status == 201, response.text()
     page = context.new_page()
-    for path in ("/", "/?view=held", "/activity", "/system", "/settings", f"/workers/{worker['id']}"):
+    for path in ("/", "/fleet", "/fleet?view=held", "/activity", "/system", "/settings", f"/workers/{worker['id']}"):
         page.goto(path)
         wait_until_live(page)
         expect(page.locator(".user")).to_contain_text("<img data-evil")
@@ -175,7 +175,7 @@ def test_fragments_that_arrive_later(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
     """Rows and the summary that are refreshed after the page was loaded."""
-    page, _ = visits.open(plane, "/")
+    page, _ = visits.open(plane, "/fleet")
     wait_until_live(page)
     held = plane.command(fleet["idle"], "hold", {"reason": EVIL})
     expect(page.locator(f"tr[data-worker='{held['id']}']")).to_have_attribute("data-version", str(held["version"]))

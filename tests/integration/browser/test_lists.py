@@ -27,7 +27,7 @@ def fleet(plane: ScriptedControlPlane) -> dict[str, dict[str, Any]]:
     return made
 
 
-LIST = "/"
+LIST = "/fleet"
 
 
 def names(page: Page) -> list[str]:

@@ -37,7 +37,7 @@ def test_the_overview_is_accessible_and_draws_the_history(
 ) -> None:
     name = f"over-{scheme}-{size[0]}"
     plane.running(f"{name}-ok", template_name="large")
-    page, _ = visits.open(plane, "/overview", scheme=scheme, size=size, role="viewer")
+    page, _ = visits.open(plane, "/", scheme=scheme, size=size, role="viewer")
     wait_until_live(page)
 
     def history(route: Route) -> None:
@@ -58,7 +58,7 @@ def test_the_overview_is_accessible_and_draws_the_history(
 
 
 def test_problems_appear_without_a_reload(visits: Visits, plane: ScriptedControlPlane) -> None:
-    page, _ = visits.open(plane, "/overview", role="viewer")
+    page, _ = visits.open(plane, "/", role="viewer")
     wait_until_live(page)
     worker = plane.ask("POST", "/api/workers", {"name": "over-fails", "template_name": "small"})
     update = {"status": "FAILED", "version": worker["version"], "reason": "no image matches"}

@@ -44,7 +44,7 @@ def test_a_double_click_creates_one_lablet(visits: Visits, plane: ScriptedContro
 def test_the_button_is_off_while_the_form_is_sent_and_enter_sends_nothing_more(
     visits: Visits, plane: ScriptedControlPlane
 ) -> None:
-    page, _ = visits.open(plane, "/", role="operator")
+    page, _ = visits.open(plane, "/fleet", role="operator")
     wait_until_live(page)
     open_dialog(page, "Create a worker")
     held: list[Any] = []
@@ -133,7 +133,7 @@ def test_a_bulk_termination_totals_the_losses_and_asks_for_the_number(
     mark = f"bulk-{scheme}-{size[0]}"
     workers = [plane.running(f"{mark}-{number}", license_token="a-license-token") for number in range(3)]
     plane.measured(workers[0])
-    page, _ = visits.open(plane, f"/?q={mark}", role="operator", scheme=scheme, size=size)
+    page, _ = visits.open(plane, f"/fleet?q={mark}", role="operator", scheme=scheme, size=size)
     wait_until_live(page)
     for worker in workers:
         page.get_by_label(f"Select {worker['name']}").check()

@@ -39,7 +39,7 @@ def test_a_wrong_token_is_refused_and_a_valid_one_is_not(visits: Visits, plane: 
     assert context.cookies() == []
 
     sign_in(page, visits.token(plane, "viewer"))
-    expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
+    expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
     expect(page.get_by_role("heading", name="No workers yet")).to_be_visible()
     expect(page.locator(".user")).to_contain_text("viewer")
     (cookie,) = context.cookies()
@@ -50,10 +50,10 @@ def test_a_wrong_token_is_refused_and_a_valid_one_is_not(visits: Visits, plane: 
 def test_a_user_returns_to_the_requested_page(visits: Visits, plane: ScriptedControlPlane) -> None:
     context, _ = visits.context(plane)
     page = context.new_page()
-    page.goto("/?view=problems&q=a%26b")
+    page.goto("/fleet?view=problems&q=a%26b")
     expect(page).to_have_url(re.compile(r"/sign-in\?next="))
     sign_in(page, visits.token(plane, "viewer"))
-    expect(page).to_have_url(f"{plane.url}/?view=problems&q=a%26b")
+    expect(page).to_have_url(f"{plane.url}/fleet?view=problems&q=a%26b")
     expect(page.get_by_label("Search")).to_have_value("a&b")
 
 
@@ -84,7 +84,7 @@ def test_signing_out_ends_the_session(visits: Visits, plane: ScriptedControlPlan
 def test_an_expired_session_keeps_the_form_and_signing_in_goes_on_there(
     visits: Visits, plane: ScriptedControlPlane
 ) -> None:
-    page, watch = visits.open(plane, "/?view=stopped", role="operator")
+    page, watch = visits.open(plane, "/fleet?view=stopped", role="operator")
     wait_until_live(page)
     page.get_by_role("button", name="Create a worker", exact=True).first.click()
     form = page.locator("#new-worker")
@@ -94,7 +94,7 @@ def test_an_expired_session_keeps_the_form_and_signing_in_goes_on_there(
     form.locator("#do").click()
     ended = page.locator("#session")
     expect(ended).to_contain_text("Your session has ended")
-    expect(ended.get_by_role("link", name="another tab")).to_have_attribute("href", re.compile("next=%2F%3Fview"))
+    expect(ended.get_by_role("link", name="another tab")).to_have_attribute("href", re.compile("next=%2Ffleet%3Fview"))
     assert accessibility_violations(page) == []
     page.keyboard.press("Escape")
     expect(ended).to_be_visible()
@@ -140,7 +140,7 @@ def test_a_token_that_is_revoked_ends_the_sessions_behind_it(visits: Visits, pla
     page = context.new_page()
     page.goto("/sign-in")
     sign_in(page, made["token"])
-    expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
+    expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
     plane.ask("DELETE", f"/api/tokens/{made['info']['id']}")
     watch.allow(REFUSED)
     page.goto("/system")
@@ -155,7 +155,7 @@ def test_the_link_of_lcm_up_signs_in_once(visits: Visits, up: LcmUpProcess) -> N
     context, watch = visits.context(up)
     page = context.new_page()
     page.goto(links()[0])
-    expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
+    expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
     assert "#" not in page.url
     expect(page.locator(".user")).to_contain_text("admin")
 

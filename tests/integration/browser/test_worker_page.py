@@ -58,7 +58,7 @@ def test_it_shows_status_reason_and_since_when(
     visits: Visits, up: LcmUpProcess, workers: dict[str, dict[str, Any]]
 ) -> None:
     worker = workers["alpha"]
-    page, _ = visits.open(up, "/")
+    page, _ = visits.open(up, "/fleet")
     page.get_by_role("link", name="alpha", exact=True).click()
     expect(page.get_by_role("heading", name="alpha", level=1)).to_be_visible()
     wait_until_live(page)
@@ -160,7 +160,7 @@ def test_into_service(visits: Visits, up: LcmUpProcess) -> None:
 
 def create(visits: Visits, up: LcmUpProcess, name: str) -> Page:
     """Create a worker with the dialog, first with a name that is in use; returns its page."""
-    page, watch = visits.open(up, "/", role="operator")
+    page, watch = visits.open(up, "/fleet", role="operator")
     wait_until_live(page)
     page.get_by_role("button", name="Create a worker").first.click()
     dialog = page.get_by_role("dialog")
@@ -251,7 +251,7 @@ def test_a_viewer_sees_everything_but_no_actions(
 
 
 def test_a_worker_that_does_not_exist(visits: Visits, up: LcmUpProcess) -> None:
-    page, watch = visits.open(up, "/")
+    page, watch = visits.open(up, "/fleet")
     watch.allow("status of 404")
     page.goto("/workers/w-missing")
     expect(page.get_by_text("There is no worker w-missing")).to_be_visible()

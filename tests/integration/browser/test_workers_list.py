@@ -37,7 +37,7 @@ def back(page: Page) -> None:
 def test_problems_come_first_and_each_row_shows_its_details(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
-    page, _ = visits.open(plane, "/")
+    page, _ = visits.open(plane, "/fleet")
     first = names(page)[:3]
     assert first[0] == "failed"
     assert "silent" in first
@@ -45,7 +45,7 @@ def test_problems_come_first_and_each_row_shows_its_details(
     failed = row(page, fleet["failed"])
     expect(failed).to_contain_text("FAILED")
     expect(failed.locator(".why")).to_contain_text("text written by a user")
-    page.goto("/?q=ready")
+    page.goto("/fleet?q=ready")
     ready = row(page, fleet["ready"])
     for text in ("RUNNING", "ready", "running", "us-east-1", "small", "$0.0263"):
         expect(ready).to_contain_text(text)
@@ -57,7 +57,7 @@ def test_problems_come_first_and_each_row_shows_its_details(
 def test_filters_and_order_are_in_the_url_and_the_back_button_undoes_them(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
-    page, _ = visits.open(plane, "/")
+    page, _ = visits.open(plane, "/fleet")
     wait_until_live(page)
     page.get_by_label("Search").press_sequentially("more-00")
     expect(page.locator("tbody tr")).to_have_count(10)
@@ -105,7 +105,7 @@ def test_filters_and_order_are_in_the_url_and_the_back_button_undoes_them(
 def test_views_and_pages_are_links(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
-    page, _ = visits.open(plane, "/?sort=name")
+    page, _ = visits.open(plane, "/fleet?sort=name")
     expect(page.locator("tbody tr")).to_have_count(50)
     seen = names(page)
     page.get_by_role("link", name="Next page").click()
@@ -120,7 +120,7 @@ def test_views_and_pages_are_links(
     assert names(page) == ["stopped"]
     page.get_by_role("link", name=re.compile("^Terminated")).click()
     expect(page.locator("tbody th.name a")).to_have_text("ended")
-    page.goto("/?q=no-such-name")
+    page.goto("/fleet?q=no-such-name")
     expect(page.get_by_role("heading", name="No matching workers")).to_be_visible()
     page.get_by_role("main").get_by_role("link", name="Show all workers").click()
     expect(page.locator("tbody tr")).to_have_count(50)
@@ -129,7 +129,7 @@ def test_views_and_pages_are_links(
 def test_a_row_follows_its_worker_without_a_reload(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
-    page, _ = visits.open(plane, "/?q=more-05")
+    page, _ = visits.open(plane, "/fleet?q=more-05")
     wait_until_live(page)
     worker = fleet["more-050"]
     plane.command(worker, "stop")
@@ -145,7 +145,7 @@ def test_a_row_follows_its_worker_without_a_reload(
 def test_workers_come_and_go_without_a_reload_and_the_counts_follow(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
-    page, _ = visits.open(plane, "/?q=new-one")
+    page, _ = visits.open(plane, "/fleet?q=new-one")
     expect(page.get_by_role("heading", name="No matching workers")).to_be_visible()
     wait_until_live(page)
     workers = page.locator("#summary dl div").filter(has_text="Workers").locator("dd")
@@ -163,7 +163,7 @@ def test_workers_come_and_go_without_a_reload_and_the_counts_follow(
 def test_several_workers_are_stopped_after_a_preview(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
-    page, _ = visits.open(plane, "/?q=more-04", role="operator")
+    page, _ = visits.open(plane, "/fleet?q=more-04", role="operator")
     wait_until_live(page)
     expect(page.locator("#bulk")).to_be_hidden()
     for name in ("more-041", "more-042"):
@@ -187,7 +187,7 @@ def test_several_workers_are_stopped_after_a_preview(
 def test_the_selection_stays_while_rows_change(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
-    page, _ = visits.open(plane, "/?q=more-03", role="operator")
+    page, _ = visits.open(plane, "/fleet?q=more-03", role="operator")
     wait_until_live(page)
     box = page.get_by_label("Select more-031")
     box.check()
@@ -202,7 +202,7 @@ def test_the_selection_stays_while_rows_change(
 def test_a_dialog_can_be_left_without_a_change(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
-    page, _ = visits.open(plane, "/?q=more-02", role="operator")
+    page, _ = visits.open(plane, "/fleet?q=more-02", role="operator")
     wait_until_live(page)
     page.get_by_label("Select all on this page").check()
     page.locator("#bulk").get_by_role("button", name="Terminate").click()
@@ -220,7 +220,7 @@ def test_a_dialog_can_be_left_without_a_change(
 def test_a_viewer_sees_no_actions(
     visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
-    page, watch = visits.open(plane, "/", role="viewer")
+    page, watch = visits.open(plane, "/fleet", role="viewer")
     wait_until_live(page)
     expect(page.locator("tbody tr").first).to_be_visible()
     assert page.get_by_role("checkbox").count() == 0

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-PATHS = ("/", "/lablets", "/definitions", "/templates", "/activity", "/system", "/settings")
+PATHS = ("/", "/fleet", "/lablets", "/definitions", "/templates", "/activity", "/system", "/settings")
 """Every page that is not about one record."""
 
 
@@ -22,6 +22,12 @@ def wait_until_live(page: Page) -> None:
     """Wait until the page receives events, and mark its document: a reloaded page has no mark."""
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
     page.evaluate("window.sameDocument = true")
+
+
+def open_hold_dialog(page: Page) -> None:
+    """Open the dialog that holds the fleet, from the menu of every page."""
+    page.get_by_text("Fleet actions", exact=True).click()
+    page.get_by_role("button", name="Hold the fleet").click()
 
 
 def assert_not_reloaded(page: Page) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _PAGE = 100
+_UNKNOWN_AS_ZERO = Where(any_of={"price_unknown": [1]}, none_of={"billed_usd": [None]})
+"""Workers that an older version wrote: a cost that is not known was sorted as if there were none."""
 
 WORKERS = Kind(
     "workers",
@@ -161,7 +163,7 @@ def worker_fields(worker: Worker) -> dict[str, FieldValue]:
         "created_at": worker.created_at.isoformat(),
         "updated_at": worker.updated_at.isoformat(),
         "cost_per_hour_usd": worker.cost_per_hour_usd,
-        "billed_usd": cost.usd,  # what it costs an hour now
+        "billed_usd": None if cost.unknown else cost.usd,  # what it costs an hour now
         "cost_micro_usd": cost.micro_usd,  # the same as a whole number, whose sums are exact
         "price_unknown": cost.unknown,
         "storage_price": worker.storage_price_per_gb_month_usd,
@@ -250,6 +252,7 @@ async def backfill_fields(store: Store, storage_price: float = DEFAULT_STORAGE_P
     workers = await _backfill_kind(store, WORKERS, Where(any_of={"storage_price": [None]}), worker_put)
     workers += await _backfill_kind(store, WORKERS, Where(any_of={SEARCH_FIELD: [None]}), worker_put)
     live = {"status": [status.value for status in WorkerStatus if status is not WorkerStatus.TERMINATED]}
+    workers += await _backfill_kind(store, WORKERS, _UNKNOWN_AS_ZERO, worker_put)
     other_price = Where(any_of=live, none_of={"storage_price": [storage_price]})
     workers += await _backfill_kind(store, WORKERS, other_price, worker_put)
     lablets = await _backfill_kind(store, LABLETS, Where(any_of={SEARCH_FIELD: [None]}), _lablet_put)

@@ -1,11 +1,11 @@
-"""The Overview page: problems first, then the fleet over time, by region and status, and what it costs and saves."""
+"""The Overview page, where a visit starts: problems first, then the fleet over time, by region and status, and what it costs and saves."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.control_plane.services import Services, get_services
@@ -13,7 +13,7 @@ from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.web.auth import CurrentUser, is_fragment
 from lcm.control_plane.web.lablets.list_page import lablet_rows
 from lcm.control_plane.web.rendering import render_fragment, render_page
-from lcm.control_plane.web.workers.list_page import worker_rows
+from lcm.control_plane.web.workers.list_page import WorkerListQuery, worker_rows
 from lcm.core import clock
 from lcm.model.fleet.history import HISTORY_RANGES, FleetHistory, HistoryRange
 from lcm.model.lablet.urgency import LAST_LABLET_PROBLEM
@@ -30,15 +30,23 @@ router = APIRouter(include_in_schema=False)
 _SHOWN = 5
 
 
-@router.get("/overview")
-async def overview_page(request: Request, user: CurrentUser) -> HTMLResponse:
-    """The whole page, or only the part that changes with the fleet."""
-    services = get_services(request)
-    values = await _current_values(services)
-    if is_fragment(request):
-        return render_fragment("overview/_now.html", user=user, **values)
+@router.get("/")
+async def overview_page(request: Request, user: CurrentUser) -> Response:
+    """The whole page. The list of workers had this address: its links, and pages that are still open, are led there."""
+    if is_fragment(request) or not request.query_params.keys().isdisjoint(WorkerListQuery().query_params()):
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"{WorkerListQuery.path}{query}", 307)
+    values = await _current_values(get_services(request))
     values["ranges"] = list(HISTORY_RANGES)
     return await render_page(request, user, "overview/page.html", here="overview", title="Overview", **values)
+
+
+@router.get("/overview")
+async def overview_part(request: Request, user: CurrentUser) -> Response:
+    """The part that changes with the fleet. Links to the page, which had this address, lead to its present one."""
+    if not is_fragment(request):
+        return RedirectResponse("/", 307)
+    return render_fragment("overview/_now.html", user=user, **await _current_values(get_services(request)))
 
 
 @router.get("/overview/history")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from lcm.control_plane.web.auth import WebUser
 
 NAVIGATION = (
-    ("overview", "Overview", "/overview"),
-    ("fleet", "Fleet", "/"),
+    ("overview", "Overview", "/"),
+    ("fleet", "Fleet", "/fleet"),
     ("lablets", "Lablets", "/lablets"),
     ("templates", "Templates", "/templates"),
     ("activity", "Activity", "/activity"),

@@ -244,9 +244,9 @@ def test_the_same_word_is_the_same_member_and_is_not_listed() -> None:
 async def test_pages_show_a_worker_of_a_newer_version(plane: TestPlane, words: dict[str, str]) -> None:
     worker = await newer_worker(plane, **words)
     visitor = await signed_in(plane, Role.ADMIN)
-    for path in ("/", f"/workers/{worker['id']}", "/activity", "/system", "/settings", "/templates"):
+    for path in ("/", "/fleet", f"/workers/{worker['id']}", "/activity", "/system", "/settings", "/templates"):
         page = await visitor.page(path)
-        assert "alpha" in page or not path.startswith(("/workers", "/?")), path
+        assert "alpha" in page or not path.startswith(("/workers", "/fleet")), path
     parts = ["now", "timeline", "confirm/stop", "confirm/terminate", "edit", "license/register"]
     for part in parts:
         await visitor.part(f"/workers/{worker['id']}/{part}")

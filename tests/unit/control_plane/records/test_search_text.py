@@ -52,7 +52,7 @@ async def test_workers_are_found_by_every_property_that_users_know(plane: TestPl
     assert await names(plane, "alpha large") == []
     both = [alpha["name"], "bravo"] if alpha["aws_region"] == "eu-west-1" else ["bravo"]
     assert await names(plane, "eu-west-1") == both
-    page = await (await signed_in(plane, Role.VIEWER)).page("/?q=owner%3Dann")
+    page = await (await signed_in(plane, Role.VIEWER)).page("/fleet?q=owner%3Dann")
     assert "alpha" in page
     assert "bravo" not in page
 

@@ -73,12 +73,18 @@ choice?.addEventListener("click", (event) => {
 // The keyboard, unless something is being typed or a dialog is open.
 const keys = document.getElementById("keys");
 function moveRow(step) {
-  const links = [...document.querySelectorAll("tbody tr th a:first-of-type")];
-  const at = links.indexOf(document.activeElement?.closest("tr")?.querySelector("th a"));
+  const links = [...document.querySelectorAll(".problems li > a, tbody tr th a:first-of-type")];
+  const at = links.indexOf(document.activeElement?.closest("tr, .problems li")?.querySelector("th a, li > a"));
   (links[Math.max(0, Math.min(links.length - 1, at + step))] ?? links[0])?.focus();
 }
+const SEARCH = "#q";
+function search() {
+  const field = document.querySelector(SEARCH);
+  if (field) field.select();
+  else location.assign(`/fleet${SEARCH}`); // a page without a search field: workers are searched
+}
 const ACTIONS = {
-  "/": () => document.getElementById("q")?.select(),
+  "/": search,
   j: () => moveRow(1),
   k: () => moveRow(-1),
   "?": () => keys.showModal(),
@@ -99,6 +105,7 @@ document.getElementById("keys-close").addEventListener("click", () => keys.close
 document.getElementById("time-zone").textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 listColumns();
+if (location.hash === SEARCH) search();
 document.body.addEventListener("htmx:after:swap", () => {
   listColumns();
   updateMatching();

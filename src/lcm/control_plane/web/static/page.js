@@ -52,6 +52,20 @@ document.addEventListener("click", (event) => {
   const rows = document.getElementById(event.target.closest("[data-more]")?.dataset.more);
   if (rows) addRow(rows);
 });
+
+// A menu closes when something else is used, and with Escape.
+const openMenus = () => [...document.querySelectorAll("details.menu[open], details.columns[open]")];
+document.addEventListener("click", (event) => {
+  for (const menu of openMenus()) {
+    if (!menu.contains(event.target) || event.target.closest("[hx-get]")) menu.open = false;
+  }
+});
+document.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" ? openMenus().at(-1) : null;
+  if (!menu || document.querySelector("dialog[open]")) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+});
 function addRow(rows) {
   const row = rows.lastElementChild.cloneNode(true);
   for (const field of row.querySelectorAll("input")) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
@@ -40,6 +41,17 @@ if TYPE_CHECKING:
 
 router = APIRouter(include_in_schema=False)
 _TERMINATED = WorkerStatus.TERMINATED.value
+# A worker that was never launched is settled too, but nobody stopped it.
+_STATUS_OF_VIEW = {
+    "stopped": WorkerStatus.STOPPED,
+    "unlaunched": WorkerStatus.PENDING,
+    "ended": WorkerStatus.TERMINATED,
+}
+_URGENCY_OF_VIEW = {
+    "moving": WorkerUrgency.IN_PROGRESS,
+    "stopped": WorkerUrgency.SETTLED,
+    "unlaunched": WorkerUrgency.SETTLED,
+}
 _SPARKLINE_WINDOW = timedelta(hours=1)
 _SPARKLINE_POINTS = 24
 _MAX_SAMPLES = 400
@@ -49,17 +61,18 @@ _MAX_SAMPLES = 400
 class WorkerListQuery(ListQuery):
     """Filters of the list of workers."""
 
-    path = "/"
+    path = "/fleet"
     views: ClassVar[Mapping[str, str]] = {
         "": "All",
         "problems": "Problems",
         "moving": "In progress",
         "ready": "Ready",
         "stopped": "Stopped",
+        "unlaunched": "Not launched",
         "held": "Held",
         "ended": "Terminated",
     }
-    columns = ("attention", "name", "status", "aws_region", "template_name", "cost_per_hour_usd", "updated_at")
+    columns = ("attention", "name", "status", "aws_region", "template_name", "billed_usd", "updated_at")
     statuses = frozenset(WorkerStatus)
 
     region: tuple[str, ...] = ()
@@ -70,16 +83,17 @@ class WorkerListQuery(ListQuery):
         any_of: dict[str, list[FieldValue]] = {}
         none_of: dict[str, list[FieldValue]] = {}
         below: dict[str, FieldValue] = {}
-        if self.status:
+        if self.view in _STATUS_OF_VIEW:
+            status = _STATUS_OF_VIEW[self.view].value
+            any_of["status"] = [status] if not self.status or status in self.status else []
+        elif self.status:
             any_of["status"] = list(self.status)
-        elif self.view == "ended":
-            any_of["status"] = [_TERMINATED]
         else:
             none_of["status"] = [_TERMINATED]
         if self.view == "problems":
             below["urgency"] = int(LAST_WORKER_PROBLEM) + 1
-        elif self.view in ("moving", "stopped"):
-            any_of["urgency"] = [int(WorkerUrgency.IN_PROGRESS if self.view == "moving" else WorkerUrgency.SETTLED)]
+        elif self.view in _URGENCY_OF_VIEW:
+            any_of["urgency"] = [int(_URGENCY_OF_VIEW[self.view])]
         elif self.view in ("ready", "held"):
             any_of[self.view] = [True]
         if self.region:
@@ -89,7 +103,7 @@ class WorkerListQuery(ListQuery):
         return Where(any_of=any_of, none_of=none_of, below=below, contains_all=search_condition(self.q))
 
 
-@router.get("/")
+@router.get(WorkerListQuery.path)
 async def workers_page(request: Request, user: CurrentUser) -> HTMLResponse:
     """The whole page, or only the table for a refresh by a script."""
     store = get_services(request).context.store
@@ -124,7 +138,7 @@ async def row_metrics(request: Request, user: CurrentUser) -> HTMLResponse:
 async def fleet_summary(request: Request, user: CurrentUser) -> HTMLResponse:
     """The header of every page: counts, cost, hold and breakers."""
     current_url = urlsplit(request.headers.get("HX-Current-URL", ""))
-    query = WorkerListQuery.from_query(QueryParams(current_url.query)) if current_url.path == "/" else None
+    query = WorkerListQuery.from_query(QueryParams(current_url.query)) if current_url.path == WorkerListQuery.path else None
     views = await _view_counts(get_services(request).context.store) if query is not None else {}
     return render_fragment(
         "fleet/_summary_live.html",
@@ -137,21 +151,28 @@ async def fleet_summary(request: Request, user: CurrentUser) -> HTMLResponse:
 
 async def _view_counts(store: Store) -> dict[str, tuple[str, int]]:
     """The title and the number of workers of each view."""
-    counted = await store.count_by(WORKERS, ["urgency"])
-    # During an upgrade an older version may write records without this field; the next start fills it in.
-    counts = {int(str(values[0])): count for values, count, _ in counted if values[0] is not None}
+    counted = await store.count_by(WORKERS, ["urgency", "status"])
+    counts: Counter[int] = Counter()
+    settled: Counter[str] = Counter()  # by status
+    for (urgency, status), count, _ in counted:
+        # During an upgrade an older version may write records without this field; the next start fills it in.
+        if urgency is not None:
+            counts[int(str(urgency))] += count
+        if urgency == WorkerUrgency.SETTLED:
+            settled[str(status)] += count
     flags = {}
     for name in ("ready", "held"):
         flagged = await store.count_by(
             WORKERS, [name], Where(any_of={name: [True]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
         )
         flags[name] = sum(count for _, count, _ in flagged)
-    ended = counts.get(int(WorkerUrgency.ENDED), 0)
+    ended = counts[int(WorkerUrgency.ENDED)]
     view_counts = {
         "": sum(counts.values()) - ended,
         "problems": sum(count for rank, count in counts.items() if rank <= LAST_WORKER_PROBLEM),
-        "moving": counts.get(int(WorkerUrgency.IN_PROGRESS), 0),
-        "stopped": counts.get(int(WorkerUrgency.SETTLED), 0),
+        "moving": counts[int(WorkerUrgency.IN_PROGRESS)],
+        "stopped": settled[WorkerStatus.STOPPED.value],
+        "unlaunched": settled[WorkerStatus.PENDING.value],
         "ended": ended,
         **flags,
     }

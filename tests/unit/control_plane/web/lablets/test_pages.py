@@ -386,7 +386,7 @@ async def test_the_pages_of_a_worker_and_of_the_fleet_show_its_lablets(world: La
     assert f'<a href="/lablets/{lablet["id"]}">first</a>' in card
     assert "<span>1 of 2</span>" in card
     assert 'width="50.0"' in card
-    fleet = await visitor.page("/")
+    fleet = await visitor.page("/fleet")
     assert f'href="/lablets?worker={worker["id"]}" aria-label="1 lablets on alpha">1</a>' in fleet
     other = await world.worker("bravo")
     assert "No lablets assigned" in await visitor.page(f"/workers/{other['id']}")

@@ -108,7 +108,7 @@ async def test_the_page_shows_all_details(plane: TestPlane) -> None:
     assert f'data-worker-id="{worker["id"]}"' in page
     assert 'data-topics="worker,history,audit"' in page
     assert "uplot.min.js" in page
-    assert "uplot" not in await (await signed_in(plane, Role.VIEWER)).page("/")
+    assert "uplot" not in await (await signed_in(plane, Role.VIEWER)).page("/fleet")
 
 
 async def test_the_next_step_is_shown_once(plane: TestPlane) -> None:
@@ -215,7 +215,7 @@ async def test_a_worker_that_does_not_exist_has_a_page_that_says_so(plane: TestP
     visitor = await signed_in(plane, Role.VIEWER)
     page = await visitor.page("/workers/w-none", 404)
     assert "There is no worker w-none" in page
-    assert 'href="/?view=ended"' in page
+    assert 'href="/fleet?view=ended"' in page
     assert "Hold the fleet" not in page
     assert "data-worker-id" not in page
     assert "<script>" not in await visitor.page("/workers/%3Cscript%3Ealert(1)%3C%2Fscript%3E", 404)

@@ -36,26 +36,26 @@ async def test_problems_come_first_then_what_moves_then_the_rest(plane: TestPlan
     await plane.report(failed, "FAILED", reason="no image is there")
     stuck = await plane.running("zzstuck")
     await plane.report(stuck, "RUNNING", conditions=[STUCK])
-    page = await (await signed_in(plane, Role.VIEWER)).page("/")
+    page = await (await signed_in(plane, Role.VIEWER)).page("/fleet")
     assert names(page) == ["zzfailed", "zzstuck", "zznew", "asleep"]
     assert "&lt;b&gt;slow&lt;/b&gt;" in page
     assert "<b>slow</b>" not in page
     assert ">Failed: no image is there</div>" in page
-    assert re.search(r'<dt>Problems</dt><dd><a class="bad-text" href="/\?view=problems">2</a>', page)
+    assert re.search(r'<dt>Problems</dt><dd><a class="bad-text" href="/fleet\?view=problems">2</a>', page)
 
 
 async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(plane: TestPlane) -> None:
     await plane.create("one")
     await plane.create("two", aws_region="us-east-1", template_name="large")
     visitor = await signed_in(plane, Role.VIEWER)
-    assert names(await visitor.page("/?region=us-east-1")) == ["two"]
-    assert names(await visitor.page("/?template=small")) == ["one"]
-    assert names(await visitor.page("/?q=TW")) == ["two"]
-    assert names(await visitor.page("/?status=pending&sort=-name")) == ["two", "one"]
-    assert names(await visitor.page("/?status=nonsense&sort=nonsense&view=nonsense&page=x&after=x")) == ["one", "two"]
-    empty = await visitor.page("/?q=no-such-name")
+    assert names(await visitor.page("/fleet?region=us-east-1")) == ["two"]
+    assert names(await visitor.page("/fleet?template=small")) == ["one"]
+    assert names(await visitor.page("/fleet?q=TW")) == ["two"]
+    assert names(await visitor.page("/fleet?status=pending&sort=-name")) == ["two", "one"]
+    assert names(await visitor.page("/fleet?status=nonsense&sort=nonsense&view=nonsense&page=x&after=x")) == ["one", "two"]
+    empty = await visitor.page("/fleet?q=no-such-name")
     assert "No matching workers" in empty
-    assert 'href="/"' in empty
+    assert 'href="/fleet"' in empty
 
 
 async def test_views_count_and_narrow(plane: TestPlane) -> None:
@@ -66,21 +66,65 @@ async def test_views_count_and_narrow(plane: TestPlane) -> None:
     await plane.ask("DELETE", f"/api/workers/{gone['id']}")
     await plane.report((await plane.ask("GET", f"/api/workers/{gone['id']}")).json(), "TERMINATED")
     visitor = await signed_in(plane, Role.VIEWER)
-    page = await visitor.page("/")
+    page = await visitor.page("/fleet")
     counts = dict(re.findall(r'data-view="([a-z]*)".*?<span class="n">([0-9,]+)</span>', page))
-    assert counts == {"": "2", "problems": "0", "moving": "0", "ready": "0", "stopped": "1", "held": "1", "ended": "1"}
+    assert counts == {"": "2", "problems": "0", "moving": "0", "ready": "0", "stopped": "0", "unlaunched": "1", "held": "1", "ended": "1"}
     assert names(page) == ["held", "asleep"]
-    assert names(await visitor.page("/?view=ended")) == ["gone"]
-    assert names(await visitor.page("/?view=held")) == ["held"]
-    assert names(await visitor.page("/?view=stopped")) == ["asleep"]
-    assert "No matching workers" in await visitor.page("/?view=problems")
+    assert names(await visitor.page("/fleet?view=ended")) == ["gone"]
+    assert names(await visitor.page("/fleet?view=held")) == ["held"]
+    assert names(await visitor.page("/fleet?view=unlaunched")) == ["asleep"]
+    assert names(await visitor.page("/fleet?view=unlaunched&status=STOPPED")) == []
+    assert names(await visitor.page("/fleet?view=stopped")) == []
+    assert "No matching workers" in await visitor.page("/fleet?view=problems")
+
+
+async def test_a_stopped_worker_is_not_one_that_was_never_launched(plane: TestPlane) -> None:
+    await plane.create("never", desired_status="STOPPED")
+    stopped = await plane.running("stopped")
+    await plane.ask("POST", f"/api/workers/{stopped['id']}/stop")
+    for status in ("STOPPING", "STOPPED"):
+        await plane.report((await plane.ask("GET", f"/api/workers/{stopped['id']}")).json(), status)
+    visitor = await signed_in(plane, Role.VIEWER)
+    page = await visitor.page("/fleet?view=stopped")
+    assert names(page) == ["stopped"]
+    counts = dict(re.findall(r'data-view="([a-z]*)".*?<span class="n">([0-9,]+)</span>', page))
+    assert (counts["stopped"], counts["unlaunched"], counts["moving"]) == ("1", "1", "0")
+    assert names(await visitor.page("/fleet?view=unlaunched")) == ["never"]
+
+
+async def test_the_cost_column_sorts_by_what_it_shows(plane: TestPlane) -> None:
+    """A template is cheap or not, but what is shown is what a worker costs now; a cost that is not known is no zero."""
+    await plane.running("cheap", template_name="micro")
+    await plane.create("never", template_name="metal", desired_status="STOPPED")
+    await plane.running("large", template_name="large")
+    body = {"name": "foreign", "instance_id": "i-0abc", "instance_type": "x9.unheard", "aws_region": "eu-west-1"}
+    imported = {**body, "status": "RUNNING"}
+    response = await plane.ask("POST", "/api/internal/workers/import", role=Role.CONTROLLER, json=imported)
+    assert response.status_code == 201, response.text
+    visitor = await signed_in(plane, Role.VIEWER)
+    page = await visitor.page("/fleet")
+    assert 'hx-get="/fleet?sort=billed_usd"' in page
+    assert names(await visitor.page("/fleet?sort=billed_usd")) == ["foreign", "never", "cheap", "large"]
+    assert names(await visitor.page("/fleet?sort=-billed_usd")) == ["large", "cheap", "never", "foreign"]
+
+
+async def test_a_cost_that_an_older_version_stored_as_zero_is_unknown_after_the_start(plane: TestPlane) -> None:
+    worker = await plane.create("old")
+    store = plane.services.context.store
+    stored = await store.get(WORKERS, worker["id"])
+    assert stored is not None
+    record = Worker.model_validate_json(stored.body)
+    fields = {**worker_fields(record), "price_unknown": 1, "billed_usd": 0.0}
+    await store.commit([Put(WORKERS, stored.id, stored.body, stored.revision, fields, {"name": "old"})])
+    assert await backfill_fields(store) == 1
+    assert await backfill_fields(store) == 0
 
 
 async def test_pages_go_on_where_the_last_one_ended(plane: TestPlane) -> None:
     for number in range(PAGE_SIZE + 3):
         await plane.create(f"w{number:03}")
     visitor = await signed_in(plane, Role.VIEWER)
-    first = await visitor.page("/?q=w")
+    first = await visitor.page("/fleet?q=w")
     following = re.search(r'<a href="([^"]+)" rel="next"', first)
     assert following is not None
     address = following.group(1).replace("&amp;", "&")
@@ -92,8 +136,8 @@ async def test_pages_go_on_where_the_last_one_ended(plane: TestPlane) -> None:
 
 
 async def test_an_empty_fleet_says_what_to_do(plane: TestPlane) -> None:
-    assert "Create a worker" in await (await signed_in(plane, Role.OPERATOR)).page("/")
-    viewers = await (await signed_in(plane, Role.VIEWER)).page("/")
+    assert "Create a worker" in await (await signed_in(plane, Role.OPERATOR)).page("/fleet")
+    viewers = await (await signed_in(plane, Role.VIEWER)).page("/fleet")
     assert "No workers yet" in viewers
     assert "Create a worker" not in viewers
 
@@ -101,7 +145,7 @@ async def test_an_empty_fleet_says_what_to_do(plane: TestPlane) -> None:
 async def test_a_viewer_sees_no_way_to_change_anything(plane: TestPlane) -> None:
     worker = await plane.running()
     visitor = await signed_in(plane, Role.VIEWER)
-    page = await visitor.page("/")
+    page = await visitor.page("/fleet")
     for word in ("hold-fleet", "bulk", 'type="checkbox"', "/confirm"):
         assert word not in page
     for path in (f"/workers/{worker['id']}/confirm/stop", "/fleet/confirm-hold", "/fleet/confirm?action=stop&ids=x"):
@@ -149,9 +193,9 @@ async def test_metrics_fill_in_load_and_labs(plane: TestPlane) -> None:
 async def test_the_summary_is_refreshed_with_the_views_of_the_address(plane: TestPlane) -> None:
     await plane.create("one")
     visitor = await signed_in(plane, Role.OPERATOR)
-    part = await visitor.part("/fleet/summary", at="http://lcm.test/?q=on")
+    part = await visitor.part("/fleet/summary", at="http://lcm.test/fleet?q=on")
     assert 'hx-target="#summary"' in part
-    assert 'href="/?view=problems&amp;q=on"' in part
+    assert 'href="/fleet?view=problems&amp;q=on"' in part
     elsewhere = await visitor.part("/fleet/summary", at="http://lcm.test/system")
     assert 'hx-target="#views"' not in elsewhere
 
@@ -170,9 +214,9 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(plane: Te
     }
     await store.commit([Put(WORKERS, stored.id, stored.body, stored.revision, fields, {"name": "old"})])
     visitor = await signed_in(plane, Role.VIEWER)
-    assert names(await visitor.page("/?view=moving")) == []
+    assert names(await visitor.page("/fleet?view=moving")) == []
     assert await backfill_fields(store) == 1
-    assert names(await visitor.page("/?view=moving")) == ["old"]
+    assert names(await visitor.page("/fleet?view=moving")) == ["old"]
     after = await store.get(WORKERS, worker["id"])
     assert after is not None
     assert after.body == stored.body
@@ -185,8 +229,8 @@ def test_a_query_and_its_url_are_equivalent() -> None:
     )
     url = query.url(after="x", page=3)
     assert WorkerListQuery.from_query(QueryParams(url.partition("?")[2])) == query
-    assert WorkerListQuery().url() == "/"
-    assert query.url(q="z") == "/?view=problems&q=z&status=RUNNING&region=eu-west-1&sort=-name"
+    assert WorkerListQuery().url() == "/fleet"
+    assert query.url(q="z") == "/fleet?view=problems&q=z&status=RUNNING&region=eu-west-1&sort=-name"
 
 
 @pytest.mark.parametrize(
