@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.web.actions import PATHS, confirm_dialog, row, open_hold_dialog, wait_until_live
+from tests.support.web.actions import PATHS, confirm_dialog, open_hold_dialog, row, wait_until_live
 from tests.support.web.pages import DESKTOP, PHONE, accessibility_violations
 from tests.support.web.sample_fleet import create_sample_fleet
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -126,6 +127,15 @@ def parse_number(text: str) -> Any:
     except ValueError:
         return text
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def parse_form_time(text: str) -> datetime | None:
+    """The instant of a time field; None if the text is no time. Without a zone it is in UTC, as the label says."""
+    try:
+        time = datetime.fromisoformat(text)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def field_problems(

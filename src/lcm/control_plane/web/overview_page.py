@@ -1,4 +1,4 @@
-"""The Overview page, where a visit starts: problems first, then the fleet over time, by region and status, and what it costs and saves."""
+"""The Overview page, where a visit starts: problems first, then the fleet over time, by region, status and cost."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.assets import ASSETS
+from lcm.control_plane.web.forms import parse_form_time
 from lcm.core import clock
 from lcm.model.formatting import format_usd, humanize_duration
 
@@ -44,6 +45,12 @@ def time_tag(time: datetime | None, default: str = PLACEHOLDER) -> Markup:
     text = f"{humanize_duration(now - time)} ago" if time <= now else f"in {humanize_duration(time - now)}"
     exact = time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(time.astimezone(UTC).isoformat(), exact, text)
+
+
+def utc_minute(text: str) -> str:
+    """The text of a time field as browsers read it: in UTC, without a zone. Other text is returned unchanged."""
+    time = parse_form_time(text)
+    return text if time is None else time.replace(tzinfo=None).isoformat(timespec="minutes")
 
 
 def usd(amount: float | None, digits: int = 2) -> str:
@@ -99,6 +106,7 @@ def template_environment() -> Environment:
     )
     jinja.filters |= {
         "time": time_tag,
+        "utc_minute": utc_minute,
         "usd": usd,
         "dollars": dollars,
         "number": number,

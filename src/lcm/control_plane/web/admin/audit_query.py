@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from lcm.control_plane.http.query_params import split_values
 from lcm.control_plane.journal.search import AuditFilter
+from lcm.control_plane.web.forms import parse_form_time
 from lcm.model.audit import ActorKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from starlette.datastructures import QueryParams
 
@@ -107,16 +109,11 @@ class AuditQuery:
 
 
 def _normalized_minute(text: str) -> str:
-    """A time to the minute, in the format of browsers; empty if invalid."""
+    """A time to the minute, with its zone; empty if invalid."""
     time = _parse_time(text.strip()[:_MAX_TEXT])
-    return "" if time is None else time.strftime("%Y-%m-%dT%H:%M")
+    return "" if time is None else time.strftime("%Y-%m-%dT%H:%MZ")
 
 
 def _parse_time(text: str) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if not 1970 <= time.year <= 9000:
-        return None
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    time = parse_form_time(text)
+    return time if time is not None and 1970 <= time.year <= 9000 else None

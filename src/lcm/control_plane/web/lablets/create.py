@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Request
@@ -21,6 +20,7 @@ from lcm.control_plane.web.forms import (
     field_problems,
     form_field,
     form_key,
+    parse_form_time,
     parse_number,
     problem_by_field,
     read_form,
@@ -112,7 +112,7 @@ def parse_lablet_form(values: Mapping[str, str]) -> tuple[CreateLabletRequest | 
         request["time_to_live_minutes"] = parse_number(request["time_to_live_minutes"])
     for name in ("starts_at", "ends_at"):
         if name in request:
-            request[name] = _parse_time(request[name])
+            request[name] = parse_form_time(request[name]) or request[name]
     try:
         return CreateLabletRequest.model_validate(request), FormState(values)
     except ValidationError as error:
@@ -151,12 +151,3 @@ async def _render_form(services: Services, form: FormState, status: int = 200) -
         selected=selected,
         regions=services.context.regions,
     )
-
-
-def _parse_time(text: str) -> Any:
-    """A time as browsers send it: without a time zone, which means UTC here."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return text
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time

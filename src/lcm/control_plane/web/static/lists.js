@@ -1,3 +1,5 @@
+import { timeZone } from "./relative-time.js";
+
 // Lists: the history of filters, all matching rows, the chosen columns, and the keyboard.
 const filters = document.getElementById("filters");
 const table = () => document.querySelector("[data-total]");
@@ -102,7 +104,7 @@ document.getElementById("show-keys").addEventListener("click", (event) => {
   keys.showModal();
 });
 document.getElementById("keys-close").addEventListener("click", () => keys.close());
-document.getElementById("time-zone").textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+document.getElementById("time-zone").textContent = timeZone;
 
 listColumns();
 if (location.hash === SEARCH) search();

@@ -5,6 +5,7 @@ import "./session.js";
 import { setConnected } from "./forms.js";
 import { Stream } from "./stream.js";
 import { refreshTimes } from "./relative-time.js";
+import { showTimeFields } from "./time-fields.js";
 
 const ROWS_GAP = 150;
 const { topics, workerId, labletId } = document.body.dataset;
@@ -153,6 +154,7 @@ stream = new Stream(`/api/events/stream?${query}`, { onEvent, onState: showState
 stream.connect();
 refreshMetrics();
 refreshTimes();
+showTimeFields();
 setInterval(refreshTimes, 5000);
 setInterval(() => stream.state === "live" && refreshMetrics(), METRICS_GAP * 2);
 // Decisions for a worker and the state of the fleet are not announced by the events of one record.
@@ -161,6 +163,7 @@ if (aboutOne) setInterval(() => stream.state === "live" && (refreshParts(), refr
 document.body.addEventListener("lcm:done", catchUp);
 document.body.addEventListener("htmx:after:swap", (event) => {
   refreshTimes();
+  showTimeFields();
   if (event.detail.ctx?.sourceElement?.id === "filters") refreshSummary();
   if (event.detail.ctx?.target?.id === "fleet-table") refreshMetrics();
 });

@@ -23,6 +23,16 @@ export function relative(moment, now = Date.now()) {
   return seconds >= 0 ? `${duration(seconds)} ago` : `in ${duration(-seconds)}`;
 }
 
+export const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
+
+// A time in the zone of the viewer as fields and tables have it: 2030-01-31T09:00.
+export function localMinute(moment) {
+  const date = new Date(moment);
+  const two = (number) => String(number).padStart(2, "0");
+  const day = [String(date.getFullYear()).padStart(4, "0"), two(date.getMonth() + 1), two(date.getDate())].join("-");
+  return `${day}T${two(date.getHours())}:${two(date.getMinutes())}`;
+}
+
 // The exact time in the zone of the viewer, with its name, and in UTC.
 const exact = new Intl.DateTimeFormat("sv-SE", {
   year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",

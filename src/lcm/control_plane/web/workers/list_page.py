@@ -138,7 +138,9 @@ async def row_metrics(request: Request, user: CurrentUser) -> HTMLResponse:
 async def fleet_summary(request: Request, user: CurrentUser) -> HTMLResponse:
     """The header of every page: counts, cost, hold and breakers."""
     current_url = urlsplit(request.headers.get("HX-Current-URL", ""))
-    query = WorkerListQuery.from_query(QueryParams(current_url.query)) if current_url.path == WorkerListQuery.path else None
+    query = (
+        WorkerListQuery.from_query(QueryParams(current_url.query)) if current_url.path == WorkerListQuery.path else None
+    )
     views = await _view_counts(get_services(request).context.store) if query is not None else {}
     return render_fragment(
         "fleet/_summary_live.html",

@@ -167,7 +167,7 @@ async def test_the_page_requires_a_sign_in(plane: TestPlane) -> None:
     [
         ("", "/activity"),
         ("q=+a+&by=PERSON", "/activity?q=a&by=person"),
-        ("since=2026-01-17T10:30:45%2B02:00", "/activity?since=2026-01-17T08%3A30"),
+        ("since=2026-01-17T10:30:45%2B02:00", "/activity?since=2026-01-17T08%3A30Z"),
         ("since=0001-01-01T00:00&until=tomorrow", "/activity"),
         ("night=7d&actor=a,b&actor=c", "/activity?actor=a%2Cb%2Cc&night=7d"),
     ],

@@ -52,7 +52,10 @@ async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(plane: Tes
     assert names(await visitor.page("/fleet?template=small")) == ["one"]
     assert names(await visitor.page("/fleet?q=TW")) == ["two"]
     assert names(await visitor.page("/fleet?status=pending&sort=-name")) == ["two", "one"]
-    assert names(await visitor.page("/fleet?status=nonsense&sort=nonsense&view=nonsense&page=x&after=x")) == ["one", "two"]
+    assert names(await visitor.page("/fleet?status=nonsense&sort=nonsense&view=nonsense&page=x&after=x")) == [
+        "one",
+        "two",
+    ]
     empty = await visitor.page("/fleet?q=no-such-name")
     assert "No matching workers" in empty
     assert 'href="/fleet"' in empty
@@ -68,7 +71,16 @@ async def test_views_count_and_narrow(plane: TestPlane) -> None:
     visitor = await signed_in(plane, Role.VIEWER)
     page = await visitor.page("/fleet")
     counts = dict(re.findall(r'data-view="([a-z]*)".*?<span class="n">([0-9,]+)</span>', page))
-    assert counts == {"": "2", "problems": "0", "moving": "0", "ready": "0", "stopped": "0", "unlaunched": "1", "held": "1", "ended": "1"}
+    assert counts == {
+        "": "2",
+        "problems": "0",
+        "moving": "0",
+        "ready": "0",
+        "stopped": "0",
+        "unlaunched": "1",
+        "held": "1",
+        "ended": "1",
+    }
     assert names(page) == ["held", "asleep"]
     assert names(await visitor.page("/fleet?view=ended")) == ["gone"]
     assert names(await visitor.page("/fleet?view=held")) == ["held"]
