@@ -80,9 +80,19 @@ class Visits:
         self._tokens: dict[tuple[str, str], str] = {}
 
     def context(
-        self, world: World, *, url: str | None = None, scheme: Scheme = "light", size: tuple[int, int] = DESKTOP
+        self,
+        world: World,
+        *,
+        url: str | None = None,
+        scheme: Scheme = "light",
+        size: tuple[int, int] = DESKTOP,
+        zone: str | None = None,
+        scripts: bool = True,
     ) -> tuple[BrowserContext, PageWatch]:
-        """A browser context without a session. `url` replaces the URL of the control plane, for a proxy."""
+        """A browser context without a session. `url` replaces the URL of the control plane, for a proxy.
+
+        `zone` is the time zone of the viewer; without `scripts` the browser runs none.
+        """
         base_url = url or world.url
         context = self._browser.new_context(
             base_url=base_url,
@@ -90,6 +100,8 @@ class Visits:
             viewport={"width": size[0], "height": size[1]},
             has_touch=size == PHONE,
             reduced_motion="reduce",
+            timezone_id=zone,
+            java_script_enabled=scripts,
         )
         context.set_default_timeout(_PATIENCE)
         context.set_default_navigation_timeout(_PATIENCE)
@@ -108,9 +120,11 @@ class Visits:
         url: str | None = None,
         scheme: Scheme = "light",
         size: tuple[int, int] = DESKTOP,
+        zone: str | None = None,
+        scripts: bool = True,
     ) -> tuple[Page, PageWatch]:
         """A page of a signed-in user."""
-        context, watch = self.context(world, url=url, scheme=scheme, size=size)
+        context, watch = self.context(world, url=url, scheme=scheme, size=size, zone=zone, scripts=scripts)
         response = context.request.post("/api/session", data={"token": self.token(world, role)})
         assert response.status == 201, response.text()
         page = context.new_page()

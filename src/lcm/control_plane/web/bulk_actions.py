@@ -69,10 +69,12 @@ def render_bulk_confirmation(
     noun: str,
     lost: str = "",
     cost_changes: Sequence[float] = (),
+    licensed: int = 0,
 ) -> HTMLResponse:
     """The dialog: what would happen to each record, and which are skipped. A confirmation is sent to `action_url`.
 
-    `lost` says what cannot be recovered; `cost_changes` are the changes of the hourly cost.
+    `lost` says what cannot be recovered; `cost_changes` are the changes of the hourly cost. `licensed` records have
+    a license that would be given back first, which can be skipped.
     """
     changing = [(record, preview) for record, preview in previews if preview.changes]
     skipped = [(record, preview) for record, preview in previews if not preview.changes]
@@ -90,6 +92,7 @@ def render_bulk_confirmation(
         lost=lost,
         saved=-sum(change for change in cost_changes if change < 0),
         added=sum(change for change in cost_changes if change > 0),
+        licensed=licensed,
     )
 
 

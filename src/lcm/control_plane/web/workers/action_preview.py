@@ -13,6 +13,7 @@ from lcm.control_plane.web.rendering import usd
 from lcm.control_plane.workers import lifecycle
 from lcm.model.fleet.plan import DecisionState
 from lcm.model.formatting import count_of
+from lcm.model.problems import ProblemCode
 from lcm.model.worker.cost import cost_if, cost_so_far, current_cost, describe_license_release, describe_running_nodes
 from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.requests import HoldRequest
@@ -21,6 +22,7 @@ from lcm.model.worker.status import (
     DesiredStatus,
     IllegalWorkerTransitionError,
     LicenseStatus,
+    WorkerStatus,
 )
 
 if TYPE_CHECKING:
@@ -41,11 +43,22 @@ WORKER_ACTIONS: dict[str, str] = {
     "hold": "Hold",
     "release": "Release",
     "terminate": "Terminate",
+    "leak-license": "Give up the license of",
 }
 """Commands for a worker, with the labels of their buttons."""
 
 DESTRUCTIVE_ACTIONS = ("terminate", "stop", "drain")
 """Commands that end or interrupt what runs on a worker."""
+
+
+def leak_license(worker: Worker, now: datetime) -> Worker:
+    """Terminate at once a worker whose termination waits for its license."""
+    waits = worker.desired_status is DesiredStatus.TERMINATED and worker.status is not WorkerStatus.TERMINATED
+    if not waits or worker.license_status is not LicenseStatus.REGISTERED:
+        detail = "only a worker that is being terminated waits for its license; this one does not"
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
+    return worker if not worker.release_license else lifecycle.terminate(worker, now, release_license=False)
+
 
 _COMMANDS: dict[str, Callable[[Worker, datetime], Worker]] = {
     "start": lifecycle.start,
@@ -57,6 +70,7 @@ _COMMANDS: dict[str, Callable[[Worker, datetime], Worker]] = {
     "hold": lambda worker, now: lifecycle.hold(worker, HoldRequest(reason="preview"), "you", now),
     "release": lifecycle.release,
     "terminate": lifecycle.terminate,
+    "leak-license": leak_license,
 }
 
 
@@ -103,6 +117,9 @@ def preview_action(
     if after == worker:
         return ActionPreview(action, changes=False, effect="No change needed.")
     cost, cost_change = _cost(worker, after, action)
+    losses = _lost(worker, now, sample) if action == "terminate" else _interrupted(worker, action, sample)
+    if action == "leak-license":
+        losses = (("License", describe_license_release(after)),)
     licensed = worker.license_status is LicenseStatus.REGISTERED and worker.release_license
     return ActionPreview(
         action,
@@ -110,7 +127,7 @@ def preview_action(
         effect=_release_text(planned, after) if planned is not None else _effect_text(after, action, now),
         cost=cost,
         cost_change_usd=cost_change,
-        losses=_lost(worker, now, sample) if action == "terminate" else _interrupted(worker, action, sample),
+        losses=losses,
     )
 
 
@@ -136,7 +153,7 @@ def _release_text(planned: PlannedWorker, after: Worker) -> str:
 
 def _cost(worker: Worker, after: Worker, action: str) -> tuple[str, float]:
     """The cost as text, and the change of the hourly cost."""
-    if action in ("hold", "release", "trust"):
+    if action in ("hold", "release", "trust", "leak-license"):
         return "", 0.0
     cost_now = current_cost(worker)
     has_instance = worker.instance_id is not None or after.desired_status is DesiredStatus.RUNNING

@@ -23,6 +23,7 @@ from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_
 from lcm.control_plane.web.workers.action_preview import (
     DESTRUCTIVE_ACTIONS,
     WORKER_ACTIONS,
+    leak_license,
     preview_action,
     total_losses,
 )
@@ -94,6 +95,7 @@ async def confirm_bulk_action(request: Request, user: OperatorUser) -> HTMLRespo
         noun="worker",
         lost=await _total_losses(get_services(request), changing, action),
         cost_changes=[preview.cost_change_usd for _, preview in previews],
+        licensed=sum(preview.can_leak_license for _, preview in previews),
     )
 
 
@@ -179,6 +181,12 @@ async def _run_command(
     workers = services.workers
     if action == "hold":
         body = await workers.hold(caller, worker_id, hold_request(form), version, key)
+    elif action == "leak-license":
+        worker = Worker.model_validate_json((await workers.get(worker_id)).body)
+        leak_license(worker, clock.now())  # raises unless its termination was confirmed before
+        body = await workers.command(
+            caller, worker_id, "terminate", reason=form_reason(form), release_license=False, if_match=version, key=key
+        )
     else:
         reason = form_reason(form)
         release = not form_field(form, "leak_license")
@@ -212,4 +220,5 @@ def _result_text(action: str) -> str:
         "hold": "on hold",
         "release": "released",
         "terminate": "termination requested",
+        "leak-license": "license given up",
     }[action]

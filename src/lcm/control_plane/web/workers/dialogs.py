@@ -168,7 +168,9 @@ async def adopt_worker(request: Request, user: OperatorUser, worker_id: str) -> 
     except ProblemError as error:
         if error.code is not ProblemCode.INVALID:
             raise
-        return await _render_adopt_form(services, worker, form, problem_by_field(error, ("template_name",)))
+        return await _render_adopt_form(
+            services, worker, form, problem_by_field(error, ("template_name", "license_token"))
+        )
     return render_toast(f"{worker.name}: adopted", triggers=DONE_EVENT)
 
 

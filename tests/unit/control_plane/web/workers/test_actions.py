@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.support.virtual.control_plane import TestPlane
 
 CML_READY = Condition.model_validate({"type": "CmlReady", "status": "True", "since": NOW})
+_LICENSED_ENDING: dict[str, object] = {"desired_status": "TERMINATED", "license_status": "registered"}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,9 @@ CML_READY = Condition.model_validate({"type": "CmlReady", "status": "True", "sin
         ),
         ({"status": "TERMINATED", "desired_status": "TERMINATED"}, []),
         ({"status": "TERMINATING", "desired_status": "TERMINATED"}, ["hold"]),
+        ({**_LICENSED_ENDING, "status": "TERMINATING"}, ["hold", "leak-license"]),
+        ({**_LICENSED_ENDING, "status": "RUNNING"}, ["hold", "leak-license"]),
+        ({**_LICENSED_ENDING, "status": "TERMINATING", "release_license": False}, ["hold"]),
         (
             {"status": "RUNNING", "hold": Hold(reason="x", by="ann", since=NOW)},
             ["stop", "drain", "hold", "release", "terminate"],
@@ -108,6 +112,57 @@ async def test_a_worker_that_changed_meanwhile_is_not_changed(plane: TestPlane) 
     assert response.status_code == 412
     assert 'class="toast bad"' in response.text
     assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["desired_status"] == "RUNNING"
+
+
+async def licensed(plane: TestPlane, name: str) -> dict[str, Any]:
+    """A running worker with a registered license."""
+    worker = await plane.running(name, license_token="a-license-token")
+    path = f"/api/internal/workers/{worker['id']}/license-status"
+    response = await plane.ask("POST", path, role=Role.CONTROLLER, json={"status": "registered"})
+    assert response.status_code == 200, response.text
+    return dict(response.json())
+
+
+async def test_a_license_is_given_up_while_the_termination_waits_for_it(plane: TestPlane) -> None:
+    worker = await licensed(plane, "alpha")
+    visitor, place = await signed_in(plane, Role.OPERATOR), f"/workers/{worker['id']}"
+    # It terminates nothing by itself: the name is typed to terminate a worker.
+    assert "act-leak-license" not in await visitor.page(place)
+    refused = await visitor.send(f"{place}/do/leak-license")
+    assert (refused.status_code, "only a worker that is being terminated" in refused.text) == (409, True)
+    targets = {"targets": f"{worker['id']}:{worker['version']}", "confirm": "1"}
+    assert "0 of 1" in (await visitor.send("/fleet/do/leak-license", targets)).text
+    assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["desired_status"] == "RUNNING"
+
+    ending = (await plane.ask("POST", f"/api/workers/{worker['id']}/terminate")).json()
+    assert ending["release_license"] is True
+    page = await visitor.page(place)
+    assert "Give up the license…" in page
+    assert "act-terminate" not in page
+    dialog = await visitor.part(f"{place}/confirm/leak-license")
+    assert "Give up the license of alpha?" in dialog
+    assert "Cisco will still count it" in dialog
+    assert "data-expected" not in dialog
+    response = await visitor.send(f"{place}/do/leak-license", {"version": str(ending["version"]), "reason": "hurry"})
+    assert "license given up" in response.text
+    after = (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()
+    assert (after["desired_status"], after["release_license"]) == ("TERMINATED", False)
+    assert "act-leak-license" not in await visitor.page(place)
+
+
+async def test_licenses_are_given_up_with_several_workers(plane: TestPlane) -> None:
+    one, two = await licensed(plane, "one"), await plane.running("two")
+    visitor = await signed_in(plane, Role.OPERATOR)
+    assert "leak_license" not in await visitor.part(f"/fleet/confirm?action=terminate&ids={two['id']}")
+    assert "leak_license" not in await visitor.part(f"/fleet/confirm?action=stop&ids={one['id']}")
+    dialog = await visitor.part(f"/fleet/confirm?action=terminate&ids={one['id']},{two['id']}")
+    assert "Do not give the license back" in dialog
+    targets = f"{one['id']}:{one['version']},{two['id']}:{two['version']}"
+    response = await visitor.send(
+        "/fleet/do/terminate", {"targets": targets, "confirm": "2", "leak_license": "yes", "reason": ""}
+    )
+    assert "2 of 2" in response.text
+    assert (await plane.ask("GET", f"/api/workers/{one['id']}")).json()["release_license"] is False
 
 
 @pytest.mark.parametrize("proof", ["", "0" * 64])
