@@ -62,6 +62,11 @@ def count_of(count: int, unit: str) -> str:
     return f"{count:,} {unit}" if count == 1 else f"{count:,} {unit}s"
 
 
+def count_minutes(seconds: float) -> str:
+    """Format seconds as a count of minutes: `1 minute`, `90 minutes`."""
+    return count_of(round(seconds / 60), "minute")
+
+
 def count_with_verb(count: int, unit: str) -> str:
     """Format a count with its verb: `1 lablet is`, `3 lablets are`."""
     return f"{count_of(count, unit)} {'is' if count == 1 else 'are'}"

@@ -14,6 +14,7 @@ from lcm.controllers.worker.decide.shared.scale_down import decide_scale_down
 from lcm.controllers.worker.decision import ConditionUpdate, WriteAuditEntry, success, wait
 from lcm.core import clock
 from lcm.core.hosting import cancel_and_wait
+from lcm.model.formatting import count_minutes
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.conditions import ConditionStatus, ConditionType
 from lcm.model.worker.requests import IdleDetectionRequest
@@ -102,8 +103,8 @@ class IdleChecker:
         self._counters.idle_detection_count += 1
         if result.auto_pause_triggered:
             self._counters.auto_pause_count += 1
-            minutes = result.idle_minutes or 0.0
-            return wait("idle.paused", f"paused after {minutes:.0f} idle minutes", after=0.0)
+            idle = count_minutes(60 * (result.idle_minutes or 0.0))
+            return wait("idle.paused", f"paused after {idle} without activity", after=0.0)
         return await self._scale_down(result, settings)
 
     def forget(self, worker_id: str) -> None:
@@ -180,6 +181,5 @@ def _describe_idle(result: IdleDetectionResult) -> str:
     elif result.idle_minutes < 1:
         text = "last activity less than a minute ago"
     else:
-        minutes = round(result.idle_minutes)
-        text = f"no activity for {minutes} {'minute' if minutes == 1 else 'minutes'}"
+        text = f"no activity for {count_minutes(60 * result.idle_minutes)}"
     return f"{text}: {result.error}" if result.error else text

@@ -31,6 +31,7 @@ from lcm.controllers.worker.decide.shared.license_release import releases_on_sto
 from lcm.controllers.worker.decision import CheckIdle, ConditionUpdate, WriteStatus, success, wait
 from lcm.controllers.worker.observe.observation import NO_EVENTS
 from lcm.core.controller.resources import Outcome
+from lcm.model.formatting import count_minutes
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, find_condition
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
@@ -125,7 +126,7 @@ def _cml(worker: Worker, observed: Observation, policy: Policy, now: datetime) -
             after=CML_POLL_SECONDS,
             conditions=(condition,),
         )
-    message = f"CML has not been ready for {waited / 60:.0f} minutes: {why}"
+    message = f"CML has not been ready for {count_minutes(waited)}: {why}"
     return wait("running.stuck", message, after=None, conditions=(condition, stuck("CmlNotReady", message)))
 
 

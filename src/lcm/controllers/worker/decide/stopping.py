@@ -20,6 +20,7 @@ from lcm.controllers.worker.decide.shared.license_release import release_before_
 from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING
 from lcm.controllers.worker.decide.starting import CML_BOOTING
 from lcm.controllers.worker.decision import ChangeInstance, CloudCall, WriteStatus, success, wait
+from lcm.model.formatting import count_minutes
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     decided = _decide(worker, observed, policy, now)
     waited = seconds_in_status(worker, now)
     if waited > policy.stuck_after and not any(isinstance(action, WriteStatus) for action in decided.actions):
-        message = f"STOPPING for {waited / 60:.0f} minutes; last observed: {observed.instance.summary}"
+        message = f"STOPPING for {count_minutes(waited)}; last observed: {observed.instance.summary}"
         return decided.with_added(conditions=(stuck("StillStopping", message),))
     return decided
 

@@ -26,6 +26,7 @@ from lcm.controllers.worker.decision import (
     success,
     wait,
 )
+from lcm.model.formatting import count_minutes
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     waited = (now - release_bound(worker, policy)).total_seconds()
     if waited > policy.stuck_after:
         in_status = seconds_in_status(worker, now)
-        message = f"TERMINATING for {in_status / 60:.0f} minutes; last observed: {observed.instance.summary}"
+        message = f"TERMINATING for {count_minutes(in_status)}; last observed: {observed.instance.summary}"
         return decided.with_added(conditions=(stuck("StillTerminating", message),))
     return decided
 

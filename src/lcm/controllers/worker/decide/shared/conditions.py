@@ -9,6 +9,7 @@ from lcm.cloud.instance_cache import GONE_AFTER_SWEEPS
 from lcm.cloud.types import InstanceState
 from lcm.controllers.worker.decision import ConditionUpdate
 from lcm.controllers.worker.observe.observation import Visibility
+from lcm.model.formatting import count_minutes
 from lcm.model.worker.conditions import NOT_VISIBLE, ConditionStatus, ConditionType, is_instance_missing
 from lcm.model.worker.status import CML_STATUSES, WorkerStatus
 
@@ -85,7 +86,7 @@ def instance_visibility(worker: Worker, instance: InstanceObservation) -> Condit
     if instance.visibility is Visibility.NOT_VISIBLE and instance.absent_sweeps:
         message = (
             f"EC2 does not list {worker.instance_id}; it counts as gone only after {GONE_AFTER_SWEEPS} sweeps "
-            f"over {instance.gone_after / 60:.0f} minutes without it"
+            f"over {count_minutes(instance.gone_after)} without it"
         )
         return ConditionUpdate(ConditionType.INSTANCE_READY, ConditionStatus.UNKNOWN, NOT_VISIBLE, message)
     if instance.state is not None and is_instance_missing(worker.conditions):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lcm.controllers.worker.decision import Drain, WriteAuditEntry, success
 from lcm.model.fleet.settings import IdleAction
+from lcm.model.formatting import count_minutes
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -30,8 +31,8 @@ def decide_scale_down(
     label, reason = _skip_reason(result, settings, running, last_scale_down_at, now)
     if label:
         return success(f"scale_down.{label}", reason, WriteAuditEntry(label, reason))
-    minutes = f"{result.idle_minutes:.0f}" if result.idle_minutes is not None else "some"
-    return success("scale_down.drain", f"idle for {minutes} minutes", Drain(f"idle for {minutes} minutes"))
+    idle = "some minutes" if result.idle_minutes is None else count_minutes(60 * result.idle_minutes)
+    return success("scale_down.drain", f"idle for {idle}", Drain(f"idle for {idle}"))
 
 
 def _skip_reason(

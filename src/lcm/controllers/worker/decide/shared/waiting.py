@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lcm.controllers.worker.decide.shared.conditions import NOT_STUCK, stuck
 from lcm.controllers.worker.decision import ConditionUpdate, WriteStatus
 from lcm.controllers.worker.observe.observation import Visibility
+from lcm.model.formatting import count_minutes
 from lcm.model.worker.conditions import CAPACITY_LACKING, STILL_WAITING, ConditionStatus, ConditionType, find_condition
 from lcm.model.worker.status import STATUSES
 
@@ -75,7 +76,7 @@ def bound_wait(worker: Worker, decision: Decision, policy: Policy, now: datetime
     waited = 0.0 if wait is None else (now - wait.since).total_seconds()
     if wait is not None and (update is None or update.status is not None) and waited > policy.capacity_wait_limit:
         cause = wait.message if update is None else update.message
-        message = f"waiting for more than {policy.capacity_wait_limit / 60:.0f} minutes: {cause}"
+        message = f"waiting for more than {count_minutes(policy.capacity_wait_limit)}: {cause}"
         return decision.with_added(conditions=(stuck(STILL_WAITING, message),))
     if update is None:
         return decision
