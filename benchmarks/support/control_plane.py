@@ -1,11 +1,11 @@
-"""A control plane to measure: a separate process on SQLite and a real etcd, with 10,000 workers."""
+"""A control plane to measure: a separate process on SQLite or mongod and a real etcd, with 10,000 workers."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
 import urllib.request
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from benchmarks.store import REGIONS, fill
 from benchmarks.store import WORKERS as MANY
 from benchmarks.support import process as proc
 from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique_keys
+from lcm.control_plane.store.mongo.store import MongoStore
 from lcm.control_plane.store.port import Put
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
@@ -22,10 +23,13 @@ from lcm.model.worker.record import Worker
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from lcm.model.worker.template import Capacity
 from tests.support.servers.etcd import EtcdServer, free_ports
+from tests.support.servers.mongod import MongoServer
 from tests.support.servers.processes import LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from lcm.control_plane.store.port import Store
 
 TOKEN = "bootstrap-token-for-benchmarks-0123456789"
 STATUSES = (
@@ -102,23 +106,31 @@ class Served:
 
 
 @contextmanager
-def served_plane(record: Callable[[int], Put] = record, count: int = MANY, **env: str) -> Iterator[Served]:
+def served_plane(
+    record: Callable[[int], Put] = record, count: int = MANY, mongo: bool = False, /, **env: str
+) -> Iterator[Served]:
     """Start it and wait until it is ready and idle. `record` makes each worker from its number."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as ended:
         folder = Path(name)
+        store: Store = SqliteStore(folder / "lcm.db")
+        store_url = f"sqlite:///{folder / 'lcm.db'}"
+        if mongo:
+            server = MongoServer(folder / "mongod").start()
+            ended.callback(server.kill)
+            store, store_url = MongoStore(server.uri, "lcm"), server.uri
         etcd = EtcdServer(folder / "etcd").start()
         port = free_ports(1)[0]
         told = {
             "ETCD_ENDPOINTS": etcd.endpoint,
             "CONTROL_PLANE_PORT": str(port),
             "LCM_BOOTSTRAP_TOKEN": TOKEN,
-            "STORE_URL": f"sqlite:///{folder / 'lcm.db'}",
+            "STORE_URL": store_url,
             **env,
         }
         process = LcmProcess(folder, "plane", "control-plane", env=told)
         process.port = port
         try:
-            asyncio.run(_fill(folder / "lcm.db", record, count))
+            asyncio.run(_fill(store, record, count))
             process.start()
             served = Served(port, process.pid, etcd.endpoint, folder)
             wait_until(lambda: process.get("/ready")[0] == 200, "the control plane is ready")
@@ -130,8 +142,7 @@ def served_plane(record: Callable[[int], Put] = record, count: int = MANY, **env
             etcd.stop()
 
 
-async def _fill(path: Path, record: Callable[[int], Put], count: int) -> None:
-    store = SqliteStore(path)
+async def _fill(store: Store, record: Callable[[int], Put], count: int) -> None:
     await store.open([WORKERS])
     await fill(store, record, count)
     await store.close()

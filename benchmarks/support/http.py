@@ -7,10 +7,10 @@ import asyncio
 _LARGEST = 16 * 1024 * 1024  # a response is read at once: a smaller buffer would pause the socket
 
 
-def head(method: str, path: str, token: str, *, length: int = 0) -> bytes:
-    """The head of a request on a keep-alive connection."""
+def head(method: str, path: str, token: str, *, length: int = 0, headers: str = "") -> bytes:
+    """The head of a request on a keep-alive connection. Each of `headers` ends with CRLF."""
     body = f"Content-Type: application/json\r\nContent-Length: {length}\r\n" if length else ""
-    text = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n{body}\r\n"
+    text = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n{headers}{body}\r\n"
     return text.encode()
 
 
@@ -27,9 +27,9 @@ class Connection:
         """Open a connection."""
         return cls(*await asyncio.open_connection("127.0.0.1", port, limit=_LARGEST), token)
 
-    async def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
+    async def ask(self, method: str, path: str, body: bytes = b"", *, headers: str = "") -> bytes:
         """Send a request and return the response body; the status must be a success."""
-        self._writer.write(head(method, path, self._token, length=len(body)) + body)
+        self._writer.write(head(method, path, self._token, length=len(body), headers=headers) + body)
         status, *lines = (await self._reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
         length = next(int(line[15:]) for line in lines if line.lower().startswith(b"content-length:"))
         answer = await self._reader.readexactly(length)

@@ -273,6 +273,8 @@ class AdoptWorkerRequest(StrictModel):
     )
     license_token: LicenseToken | None = Field(default=None, description="A token with which its CML is registered.")
 
+    _token = field_validator("license_token")(_check_license_token)
+
 
 class ScaleUpRequest(StrictModel):
     """Request one more worker. `for` identifies the need, so that a repeated request creates no second worker."""

@@ -48,6 +48,8 @@ async def test_an_adopted_worker_has_the_template_that_a_person_names(plane: Tes
     assert (await adopt(plane, worker, 422, template_name="none-such"))["detail"].startswith(
         "template_name: there is no"
     )
+    bad_token = await adopt(plane, worker, 422, template_name="large", license_token="not a token")
+    assert "license_token: a license token may contain only letters" in bad_token["detail"]
     adopted = await adopt(plane, worker, template_name="large", idle_detection_enabled=True)
     assert (adopted["template_name"], adopted["schedulable"], adopted["idle_detection_enabled"]) == (
         "large",
