@@ -54,6 +54,8 @@ _OTHERS = """\
 | `LCM_CONFIG` | The TOML file with settings, unless `--config` is given. |
 | `LCM_URL` | The control plane that client commands such as `lcm workers` use. |
 | `LCM_TOKEN` | The token for that control plane. |
+| `LCM_CA_FILE` | The CA certificates, as PEM, that verify that control plane; if unset, those of the host. \
+Services read it too: see above. |
 | `LCM_COMPLETION_SECONDS` | How long the completion of names in a shell waits for the control plane; 2 s if unset. |
 | `AWS_ACCESS_KEY_ID`, `AWS_PROFILE` and similar | Credentials for AWS, as boto3 reads them. |
 | `FORWARDED_ALLOW_IPS` | Addresses of trusted load balancers, separated by commas: their `X-Forwarded-For` and \

@@ -33,6 +33,12 @@ class UnreachableError(ClientError):
     outcome = "unreachable"
 
 
+class UntrustedCertificateError(UnreachableError):
+    """The certificate of the server was not accepted, so nothing was sent."""
+
+    outcome = "untrusted"
+
+
 class ClientTimeoutError(UnreachableError):
     """A read got no complete response in time."""
 

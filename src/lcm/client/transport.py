@@ -19,6 +19,7 @@ from lcm.client.errors import (
     OutcomeUnknownError,
     ProtocolError,
     UnreachableError,
+    UntrustedCertificateError,
 )
 from lcm.client.responses import (
     ApiRequest,
@@ -250,6 +251,11 @@ class Transport:
     def _to_lost_error(self, call: ApiRequest, error: Exception) -> ClientError:
         """The error for a call without a complete response."""
         where = f"{call.operation}: {self._base}"
+        if (certificate := _certificate_error(error)) is not None:
+            return UntrustedCertificateError(
+                f"the certificate of {self._base} is not accepted: {certificate.verify_message}. If it is of a private"
+                " CA, set LCM_CA_FILE to the file of that CA"
+            )
         if isinstance(error, ConnectionFailedError):
             return UnreachableError(f"{where} cannot be reached: {_error_text(error)}")
         late = isinstance(error, TimeoutError | ResponseTimeoutError)
@@ -291,6 +297,14 @@ def _log_retry(call: ApiRequest, error: ClientError) -> None:
 
     log = structlog.get_logger(__name__)
     log.info("retrying a call to the control plane", operation=call.operation, error=str(error))
+
+
+def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    import ssl  # plain HTTP needs none
+
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__
+    return error
 
 
 def _error_text(error: Exception) -> str:

@@ -20,6 +20,8 @@ from lcm.http.proxy import MAX_PROXY_HEADER_BYTES, ProxyAddress, check_connect_r
 from lcm.http.transport import ConnectionFailedError, ConnectTimeoutError, HttpRequest, ProxyError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lcm.http.connection import ConnectionResponse
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
@@ -274,6 +276,16 @@ def _parse_url(url: str) -> _Url:
 def _default_tls() -> ssl.SSLContext:
     """The CAs of the system."""
     return ssl.create_default_context()
+
+
+def make_tls(url: str, ca_file: Path | None) -> ssl.SSLContext | None:
+    """The TLS context that trusts only these CAs; None if there are none, or the URL needs none."""
+    if ca_file is None or not url.lower().startswith("https:"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # that of OpenSSL is one too
+        raise ValueError(f"{ca_file} is not a readable file of CA certificates as PEM: {error}") from None
 
 
 def _request_bytes(request: HttpRequest, url: _Url) -> bytes:

@@ -48,6 +48,18 @@ def _readable_file(path: Path) -> Path:
         raise ValueError("cannot be read") from error
 
 
+def _ca_file(path: Path) -> Path:
+    import ssl  # most commands need no TLS
+
+    try:
+        if not path.is_file():
+            raise ValueError("not a file")
+        ssl.create_default_context(cafile=path)
+    except OSError as error:  # that of OpenSSL is one too
+        raise ValueError("not a file of certificates") from error
+    return path
+
+
 def _folder(path: Path) -> Path:
     try:
         nearest = next(place for place in (path, *path.parents) if place.exists())
@@ -65,6 +77,9 @@ Host = Annotated[str, AfterValidator(_host), Allowed("a host name or an IP addre
 Endpoint = Annotated[str, AfterValidator(_endpoint), Allowed("host:port, with https:// before it for TLS")]
 ReadableFile = Annotated[
     Path, AfterValidator(_expand_home), AfterValidator(_readable_file), Allowed("an existing file that can be read")
+]
+CaFile = Annotated[
+    Path, AfterValidator(_expand_home), AfterValidator(_ca_file), Allowed("a readable file of CA certificates as PEM")
 ]
 Folder = Annotated[
     Path, AfterValidator(_expand_home), AfterValidator(_folder), Allowed("a folder, or a path where one can be created")

@@ -18,7 +18,7 @@ from lcm.cml.client.transport import CMLTransport, cml_network
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.coordination.namespaced import NamespacedCoordination
 from lcm.core.hosting import HostedService
-from lcm.settings import CmlSettings, CoordinationSettings, SettingsConflict
+from lcm.settings import CmlSettings, CoordinationSettings, PrivateCaSettings, SettingsConflict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -41,7 +41,7 @@ class InvalidSettingsError(Exception):
     """Settings that are found invalid only when they are used; the message gives the reason."""
 
 
-class EtcdRequiredSettings(CoordinationSettings):
+class EtcdRequiredSettings(CoordinationSettings, PrivateCaSettings):
     """Settings of a separate process, which must use etcd: memory is not visible to other processes."""
 
     def conflicts(self) -> Iterator[SettingsConflict]:
@@ -72,9 +72,10 @@ def connect_coordination(settings: CoordinationSettings, *, lease_ttl: float = 1
     from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
 
     password = settings.etcd_password
+    private_ca = settings.lcm_ca_file if isinstance(settings, PrivateCaSettings) else None
     config = EtcdConfig(
         endpoints=settings.endpoints,
-        ca_file=settings.etcd_ca_file,
+        ca_file=settings.etcd_ca_file or private_ca,
         cert_file=settings.etcd_cert_file,
         key_file=settings.etcd_key_file,
         user=settings.etcd_user,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import structlog
 import yaml
@@ -64,6 +64,7 @@ from lcm.settings import (
     HttpSettings,
     LabletPlanningSettings,
     LogSettings,
+    PrivateCaSettings,
     RegionSettings,
     StoreSettings,
 )
@@ -98,6 +99,7 @@ class ControlPlaneComponentSettings(
     ControllerTokenSettings,
     HttpSettings,
     LogSettings,
+    PrivateCaSettings,
     DataSettings,
 ):
     """Settings of a control plane, in any process."""
@@ -149,7 +151,7 @@ def open_store(settings: ControlPlaneComponentSettings) -> Store:
     except ModuleNotFoundError:
         raise StoreError("STORE_URL names MongoDB, whose driver is missing: install lcm with the extra mongo") from None
 
-    return MongoStore(url, database_name(url))
+    return MongoStore(url, database_name(url), options=mongo_tls_options(url, settings.lcm_ca_file))
 
 
 def describe_store(settings: ControlPlaneComponentSettings) -> str:
@@ -159,6 +161,14 @@ def describe_store(settings: ControlPlaneComponentSettings) -> str:
         return f"SQLite, {Path(url.removeprefix('sqlite:///')).name if url else 'lcm.db'}"
     hosts = urlsplit(url).netloc.rpartition("@")[2]
     return f"MongoDB, database {database_name(url)} at {hosts}"
+
+
+def mongo_tls_options(url: str, ca_file: Path | None) -> dict[str, Any]:
+    """The driver's options for a private CA, if the URL asks for TLS and names no CA itself."""
+    given = {name.lower(): value.lower() for name, value in parse_qsl(urlsplit(url).query)}
+    default = "true" if url.startswith("mongodb+srv:") else "false"
+    uses_tls = given.get("tls", given.get("ssl", default)) == "true"
+    return {"tlsCAFile": str(ca_file)} if ca_file is not None and uses_tls and "tlscafile" not in given else {}
 
 
 def database_name(url: str) -> str:

@@ -15,6 +15,7 @@ from lcm.core import clock
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.core.hosting import Host, HostedService, keep_running
 from lcm.core.version import installed_version
+from lcm.http.network import make_tls
 from lcm.http.server import make_process_app
 from lcm.model.access import Role
 from lcm.settings import (
@@ -26,6 +27,7 @@ from lcm.settings import (
     HttpSettings,
     InstanceIdSettings,
     LogSettings,
+    PrivateCaSettings,
     ReconcileSettings,
     SettingsConflict,
     WatchSettings,
@@ -147,7 +149,7 @@ async def serve_controllers(
     return await Host([CoordinationConnection(coordination), server, *controllers, notification]).run()
 
 
-class ControlPlaneClientSettings(ControlPlaneAddressSettings, ControllerTokenSettings):
+class ControlPlaneClientSettings(ControlPlaneAddressSettings, ControllerTokenSettings, PrivateCaSettings):
     """Address of and token for the control plane."""
 
 
@@ -169,7 +171,10 @@ def make_control_plane_client(settings: ControlPlaneClientSettings, registry: Co
     token = settings.lcm_controller_token
     try:
         return Client(
-            settings.control_plane_api_url, None if token is None else token.get_secret_value(), registry=registry
+            settings.control_plane_api_url,
+            None if token is None else token.get_secret_value(),
+            tls=make_tls(settings.control_plane_api_url, settings.lcm_ca_file),
+            registry=registry,
         )
     except ValueError as error:
         raise InvalidSettingsError(f"CONTROL_PLANE_API_URL: {error}") from None

@@ -21,6 +21,7 @@ DEFAULTS = {
     "etcd_endpoints": None,
     "etcd_host": "localhost",
     "etcd_port": 2379,
+    "lcm_ca_file": None,
     "etcd_ca_file": None,
     "etcd_cert_file": None,
     "etcd_key_file": None,

@@ -18,6 +18,7 @@ from lcm.settings import (
     ControlPlaneAddressSettings,
     CoordinationSettings,
     DataSettings,
+    PrivateCaSettings,
     RegionSettings,
     StoreSettings,
 )
@@ -118,7 +119,8 @@ async def check_store(settings: StoreSettings) -> Finding:
     """Check that the store opens and is intact."""
     url = settings.store_url
     if url is not None and not url.startswith("sqlite:///"):
-        return await _check_mongo(url)
+        ca_file = settings.lcm_ca_file if isinstance(settings, PrivateCaSettings) else None
+        return await _check_mongo(url, ca_file)
     folder = settings.lcm_data_dir if isinstance(settings, DataSettings) else Path()
     path = Path(url.removeprefix("sqlite:///")) if url is not None else folder / "lcm.db"
     if not path.exists():
@@ -144,7 +146,9 @@ def _check_sqlite(path: Path) -> Finding:
     return Finding("store", True, f"{path} opens and is intact")
 
 
-async def _check_mongo(url: str) -> Finding:
+async def _check_mongo(url: str, ca_file: Path | None) -> Finding:
+    from lcm.wiring.control_plane import mongo_tls_options
+
     try:
         from pymongo import AsyncMongoClient
         from pymongo.errors import PyMongoError
@@ -152,7 +156,10 @@ async def _check_mongo(url: str) -> Finding:
         return Finding("store", False, "MongoDB's driver is missing", "install it: pip install 'lcm-fleet[mongo]'")
     try:
         client: AsyncMongoClient[dict[str, object]] = AsyncMongoClient(
-            url, serverSelectionTimeoutMS=int(_TIMEOUT_SECONDS * 1000), appname="lcm-check"
+            url,
+            serverSelectionTimeoutMS=int(_TIMEOUT_SECONDS * 1000),
+            appname="lcm-check",
+            **mongo_tls_options(url, ca_file),
         )
         try:
             hello = await client.admin.command("hello")

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lcm.cli.errors import CommandError
+from lcm.cli.runtime.target import CA_VARIABLE
 from lcm.client import ApiError, Client, ClientError, Limits, OutcomeUnknownError, UnreachableError
-from lcm.client.errors import ClientTimeoutError, InvalidAddressError, InvalidRequestError, UnauthenticatedError
-from lcm.http.network import NetworkTransport
+from lcm.client.errors import (
+    ClientTimeoutError,
+    InvalidAddressError,
+    InvalidRequestError,
+    UnauthenticatedError,
+    UntrustedCertificateError,
+)
+from lcm.http.network import NetworkTransport, make_tls
 
 if TYPE_CHECKING:
     import ssl
@@ -58,6 +67,10 @@ def make_client(target: Target, *, dry_run: bool = False, retry: bool = False) -
     """A client without log output. With `retry`, requests without a response are retried where that is safe."""
     if retry:
         silence_logs()
+    try:
+        tls = make_tls(target.url, _ca_file())
+    except ValueError as error:
+        raise CommandError(f"{CA_VARIABLE}: {error}") from None
     wire = ReadOnlyTransport(NetworkTransport(idle_seconds=_IDLE_SECONDS, max_idle=1)) if dry_run else None
     try:
         return Client(
@@ -65,12 +78,18 @@ def make_client(target: Target, *, dry_run: bool = False, retry: bool = False) -
             target.token,
             limits=Limits(attempts=3 if retry else 1),
             wire=wire,
+            tls=tls,
             with_metrics=False,
         )
     except InvalidAddressError as error:
         raise CommandError(f"{target.source}: {error}") from None
     except ValueError as error:  # about the token, which may have another source than the address
         raise CommandError(str(error)) from None
+
+
+def _ca_file() -> Path | None:
+    given = os.environ.get(CA_VARIABLE)
+    return Path(given).expanduser() if given else None
 
 
 def describe_error(error: Exception, target: Target) -> str | None:
@@ -82,6 +101,8 @@ def describe_error(error: Exception, target: Target) -> str | None:
     if isinstance(error, ApiError):
         problems = [f"{each.field}: {each.message}" for each in error.errors]
         return "\n".join(problems) if isinstance(error, InvalidRequestError) and problems else error.detail
+    if isinstance(error, UntrustedCertificateError):
+        return str(error)
     if isinstance(error, ClientTimeoutError):
         return f"the control plane at {target.url} did not respond in time; try again, or check its /ready"
     if isinstance(error, UnreachableError):

@@ -10,7 +10,7 @@ from lcm.cli.config import context_store
 from lcm.cli.errors import CommandError
 
 DEFAULT_URL = "http://127.0.0.1:8080"
-URL_VARIABLE, TOKEN_VARIABLE = "LCM_URL", "LCM_TOKEN"
+URL_VARIABLE, TOKEN_VARIABLE, CA_VARIABLE = "LCM_URL", "LCM_TOKEN", "LCM_CA_FILE"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfi
 from lcm.settings.base import Settings, SettingsConflict
 from lcm.settings.describe import Allowed, env_variable
 from lcm.settings.types import (
+    CaFile,
     Endpoint,
     Folder,
     Host,
@@ -33,6 +34,16 @@ _ELECTION, _RECONCILIATION, _WATCH = (
 )  # for their defaults
 
 
+class PrivateCaSettings(Settings):
+    """A private certificate authority."""
+
+    lcm_ca_file: CaFile | None = Field(
+        default=None,
+        description="The CA certificates, in PEM form, that verify the control plane, etcd unless ETCD_CA_FILE is set, "
+        "and MongoDB unless STORE_URL has tlsCAFile; if unset, the CAs of the host. Client commands read it too.",
+    )
+
+
 class CoordinationSettings(Settings):
     """Coordination: leader election and change notifications."""
 
@@ -51,7 +62,7 @@ class CoordinationSettings(Settings):
     etcd_port: Port = Field(default=2379, description="The port of a single etcd server.")
     etcd_ca_file: ReadableFile | None = Field(
         default=None,
-        description="The CA certificates, in PEM form, that verify etcd's certificate.",
+        description="The CA certificates, in PEM form, that verify etcd's certificate; if unset, those of LCM_CA_FILE.",
     )
     etcd_cert_file: ReadableFile | None = Field(
         default=None, description="The client certificate for etcd, in PEM form."

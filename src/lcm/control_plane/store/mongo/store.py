@@ -63,8 +63,12 @@ _CHECK_ID = "check"
 class MongoStore:
     """See `Store`. No call takes much longer than `timeout` seconds. A shorter loss of the primary is not noticed."""
 
-    def __init__(self, uri: str, database: str = "lcm", *, timeout: float = 20.0) -> None:
+    def __init__(
+        self, uri: str, database: str = "lcm", *, timeout: float = 20.0, options: Mapping[str, Any] | None = None
+    ) -> None:
+        """`options` of the driver are added to those in the URI."""
         self._uri = uri
+        self._options = dict(options or {})
         self._name = database
         self._timeout = timeout
         self._catalogue = validation.KindRegistry()
@@ -76,7 +80,7 @@ class MongoStore:
     async def open(self, kinds: Sequence[Kind]) -> None:
         self._catalogue = validation.KindRegistry(kinds)
         try:
-            client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(self._uri, appname="lcm")
+            client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(self._uri, appname="lcm", **self._options)
         except (PyMongoError, ValueError) as error:
             # The driver's message may quote the URI, which may contain a password.
             raise StoreError(f"the MongoDB URI is invalid ({type(error).__name__})") from None
