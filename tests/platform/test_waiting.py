@@ -140,10 +140,10 @@ async def test_a_permission_that_is_missing_is_still_a_refusal(fleet: Fleet) -> 
 # Capacity
 
 
-async def test_a_day_without_capacity_to_start_does_not_flap(fleet: Fleet) -> None:
+async def test_hours_without_capacity_to_start_do_not_flap(fleet: Fleet) -> None:
     worker = await stopped_worker(fleet)
     before = await fleet.steps(worker.id)
-    fleet.world.inject_fault(HERE, LackCapacity(DAY))
+    fleet.world.inject_fault(HERE, LackCapacity(6 * HOUR))
     await fleet.people.workers.start(worker.id)
     await asyncio.sleep(5 * MINUTE)
     waiting = await fleet.worker(worker.id)
@@ -154,10 +154,10 @@ async def test_a_day_without_capacity_to_start_does_not_flap(fleet: Fleet) -> No
     waiting = await fleet.worker(worker.id)
     assert why(waiting, ConditionType.STUCK) == "StillWaiting"
     assert "no capacity" in (find_condition(waiting.conditions, ConditionType.STUCK) or waiting.conditions[0]).message
-    await asyncio.sleep(DAY - HOUR)
+    await asyncio.sleep(5 * HOUR)
     steps = (await fleet.steps(worker.id))[len(before) :]
-    assert steps == ["STARTING", "STOPPED"], f"{len(steps)} transitions in a day"
-    assert 100 < fleet.calls("StartInstances") < 250, "every ten minutes, at first more often"
+    assert steps == ["STARTING", "STOPPED"], f"{len(steps)} transitions"
+    assert 30 < fleet.calls("StartInstances") < 80, "every ten minutes, at first more often"
     worker = await fleet.until_ready(worker.id, within=HOUR)
     assert (await fleet.steps(worker.id))[len(before) :] == ["STARTING", "STOPPED", "STARTING", "RUNNING"]
     assert not why(worker, ConditionType.STUCK) + why(worker, ConditionType.WAITING)
@@ -250,7 +250,7 @@ async def test_a_license_that_is_pending_for_a_week_is_stuck(fleet: Fleet) -> No
     assert why(waiting, ConditionType.STUCK) == "StillWaiting"
     assert worker_urgency(waiting) <= LAST_WORKER_PROBLEM
     assert waiting.ready, "lablets that need no license may still use it"
-    await asyncio.sleep(DAY)
+    await asyncio.sleep(3 * HOUR)
     assert why(await fleet.worker(worker.id), ConditionType.STUCK) == "StillWaiting"
     fleet.cml._settle(server, "COMPLETED", "")
     await asyncio.sleep(5 * MINUTE)

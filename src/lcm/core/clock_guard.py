@@ -66,24 +66,37 @@ class ClockGuard:
 
     def earliest(self, boot: float) -> float:
         """The time that deadlines are measured with."""
-        return self._earliest({**self._counted(boot), **self._counted_heard(boot)}, boot)
+        leading = self._leading()
+        if self._agree(leading):
+            return boot + leading
+        return self._earliest({**self._counted(boot), **self._counted_heard(boot)}, leading, boot)
 
     def earliest_known(self, boot: float) -> float:
         """The same, from clocks alone: what other processes are told."""
-        return self._earliest(self._counted(boot), boot)
-
-    def _earliest(self, counted: dict[str, float], boot: float) -> float:
         leading = self._leading()
+        return boot + leading if self._agree(leading) else self._earliest(self._counted(boot), leading, boot)
+
+    @staticmethod
+    def _earliest(counted: dict[str, float], leading: float, boot: float) -> float:
         lowest = min(counted.values(), default=leading)
         return boot + (lowest if lowest < leading - TOLERANCE_SECONDS else leading)
 
     def problem(self, boot: float) -> str:
         """Which clocks have not settled; empty if all have."""
         leading = self._leading()
+        if self._agree(leading):
+            return ""
         counted = {**self._counted(boot), **self._counted_heard(boot)}
         off = {name: offset - leading for name, offset in counted.items()}
         apart = [f"{name}: {_describe(by)}" for name, by in sorted(off.items()) if abs(by) > TOLERANCE_SECONDS]
         return f"clocks have jumped or disagree ({', '.join(apart)}); the earliest counts" if apart else ""
+
+    def _agree(self, leading: float) -> bool:
+        """Whether no clock has changed or differs. It almost always is so, and every request asks several times."""
+        for readings in self._readings.values():
+            if len(readings) > 1 or abs(readings[0].offset - leading) > TOLERANCE_SECONDS:
+                return False
+        return all(abs(heard.offset - leading) <= TOLERANCE_SECONDS for heard in self._heard.values())
 
     def _leading(self) -> float:
         """The authority's clock; our own where it agrees with it, since it is exact."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import httpx
 from prometheus_client import CollectorRegistry
@@ -18,9 +19,10 @@ from lcm.client import Client
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
 from lcm.cloud.simulated.faults import ExternalAction, ExternalChange
 from lcm.cloud.types import InstanceState, RegionLaunchSettings
-from lcm.control_plane.journal.mirror import Mirror
+from lcm.control_plane.journal.mirror import Mirror, MirrorSettings
 from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
 from lcm.control_plane.records.kinds import WORKERS
+from lcm.controllers.common import status_report
 from lcm.controllers.worker.controller import WorkerReconciler
 from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 REGIONS = ("eu-west-1", "us-east-1")
 BOOT = 20.0
+_MIRROR = MirrorSettings(check_every=10.0)  # with the default, probes would take a quarter of the time
 
 
 class ParkedCml(FakeCml):
@@ -278,17 +281,24 @@ async def a_fleet(
     seed: int = 1,
     dedicated_account: bool = False,
     config: ReconciliationConfig | None = None,
+    report_interval: float | None = None,
 ) -> AsyncIterator[Fleet]:
-    """A platform without a controller; start one or several."""
+    """A platform without a controller; start one or several.
+
+    `report_interval`: seconds between the status reports of controllers, for tests of many hours that read none.
+    """
     world = SimulatedCloud(seed=seed)
     for region in REGIONS:
         world.add_region(region, subnets={"subnet-a": f"{region}a", "subnet-b": f"{region}b"})
         world.add_image(region, "cml-2.9.1", created_at=clock.now())
     async with serving_plane() as plane:
+        stack = ExitStack()
+        if report_interval is not None:
+            stack.enter_context(patch.object(status_report, "REPORT_INTERVAL_SECONDS", report_interval))
         server = MemoryServer()
         store = plane.services.context.store
         mirrors = [
-            Mirror(store, MemoryCoordination(server), plane.feed, mirrored)
+            Mirror(store, MemoryCoordination(server), plane.feed, mirrored, _MIRROR)
             for mirrored in (WORKER_MIRROR, LABLET_MIRROR)
         ]
         for mirror in mirrors:
@@ -301,6 +311,7 @@ async def a_fleet(
         try:
             yield fleet
         finally:
+            stack.close()
             for controller in fleet.controllers.values():
                 await controller.stop()
             for client in fleet.clients:
