@@ -57,6 +57,7 @@ class ParkedCml(FakeCml):
         self.boot = BOOT
         self.by_machine: dict[str, FakeServer] = {}
         self._up_since: dict[str, float] = {}
+        self._last_at: dict[str, Machine] = {}  # by address: with many machines, a search for each call would be slow
 
     async def _at(self, address: str, operation: str, credentials: Any = None) -> FakeServer:
         machine = self._machine(address)
@@ -70,12 +71,18 @@ class ParkedCml(FakeCml):
         return await super()._at(address, operation, credentials)
 
     def _machine(self, address: str) -> Machine | None:
-        for region in self.world.regions.values():
-            for machine in region.machines.values():
-                if address in (machine.public_ip, machine.private_ip):
-                    machine.settle(self.world.time())
-                    return machine if machine.state is InstanceState.RUNNING else None
-        return None
+        machine = self._last_at.get(address)
+        if machine is None or address not in (machine.public_ip, machine.private_ip):
+            machine = self._find(address)
+        if machine is None:
+            return None
+        self._last_at[address] = machine
+        machine.settle(self.world.time())
+        return machine if machine.state is InstanceState.RUNNING else None
+
+    def _find(self, address: str) -> Machine | None:
+        machines = (machine for region in self.world.regions.values() for machine in region.machines.values())
+        return next((each for each in machines if address in (each.public_ip, each.private_ip)), None)
 
     def licensed(self) -> list[str]:
         """Instances, also terminated ones, whose license was not deregistered."""

@@ -31,6 +31,7 @@ class FleetCache:
         self.local_hold: Hold | None = None  # set by this process: everything is observed and decided, but not executed
         self._by_instance: dict[str, str] = {}
         self._release_claims: dict[str, str] = {}  # region by worker
+        self._releases: dict[str, str] = {}  # the same of those whose record says so: every pass counts them
 
     # Workers
 
@@ -40,6 +41,7 @@ class FleetCache:
         self.records = {worker.id: worker for worker in workers}
         self._by_instance = {worker.instance_id: worker.id for worker in workers if worker.instance_id}
         self._release_claims = {each: region for each, region in self._release_claims.items() if each in self.records}
+        self._releases = {worker.id: worker.aws_region for worker in workers if _gives_license_back(worker)}
         return gone
 
     def update(self, worker: Worker) -> bool:
@@ -47,8 +49,13 @@ class FleetCache:
         if worker.status is WorkerStatus.TERMINATED:
             self.records.pop(worker.id, None)
             self._release_claims.pop(worker.id, None)
+            self._releases.pop(worker.id, None)
             return False
         self.records[worker.id] = worker
+        if _gives_license_back(worker):
+            self._releases[worker.id] = worker.aws_region
+        else:
+            self._releases.pop(worker.id, None)
         if worker.instance_id:
             self._by_instance[worker.instance_id] = worker.id
         return True
@@ -86,11 +93,7 @@ class FleetCache:
             for worker_id, claimed in self._release_claims.items()
             if claimed == region and worker_id in self.records
         }
-        return claims | {
-            worker.id
-            for worker in self.in_region(region)
-            if worker.license_release_started_at is not None and worker.license_status is LicenseStatus.REGISTERED
-        }
+        return claims | {worker_id for worker_id, where in self._releases.items() if where == region}
 
     # The fleet
 
@@ -110,3 +113,7 @@ class FleetCache:
     def settings_unless_held(self) -> FleetSettings | None:
         """None during a local hold, so that no worker is paused, imported or marked as lost."""
         return self.settings if self.local_hold is None else None
+
+
+def _gives_license_back(worker: Worker) -> bool:
+    return worker.license_release_started_at is not None and worker.license_status is LicenseStatus.REGISTERED
