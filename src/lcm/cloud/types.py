@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -150,10 +150,11 @@ class LaunchParameters:
     tags: Mapping[str, str]
     root_volume_gb: int | None = None
     instance_profile: str | None = None
+    metadata_hop_limit: int | None = None  # None: recorded before IMDSv2 was required; a replay must not add it
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form; the same parameters always give the same JSON."""
-        return {
+        stored = {
             "region": self.region,
             "client_token": self.client_token,
             "image_id": self.image_id,
@@ -165,12 +166,22 @@ class LaunchParameters:
             "root_volume_gb": self.root_volume_gb,
             "instance_profile": self.instance_profile,
         }
+        if self.metadata_hop_limit is not None:
+            stored["metadata_hop_limit"] = self.metadata_hop_limit
+        return stored
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> LaunchParameters:
         """Restore the parameters from `to_json`."""
         groups = tuple(stored["security_group_ids"])
         return cls(**{**stored, "security_group_ids": groups, "tags": dict(stored["tags"])})
+
+
+METADATA_HOP_LIMIT: Final = 1
+"""Network hops that a response of the instance metadata service survives.
+
+CML asks from the host itself. Nodes of a lab are a hop farther away: they must not get the instance's credentials.
+"""
 
 
 def launch_token(worker_id: str, attempt: int) -> str:

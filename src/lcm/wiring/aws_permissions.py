@@ -11,6 +11,7 @@ from lcm.cloud.types import (
     INSTALLATION_TAG,
     MANAGED_BY,
     MANAGED_BY_TAG,
+    METADATA_HOP_LIMIT,
     WORKER_TAG,
     LaunchParameters,
     launch_token,
@@ -85,4 +86,5 @@ def _parameters(launch: LaunchCheck, subnet: str | None) -> LaunchParameters:
         },
         root_volume_gb=round(launch.template.capacity.storage_gb) or None,
         instance_profile=site.instance_profile,
+        metadata_hop_limit=METADATA_HOP_LIMIT,
     )

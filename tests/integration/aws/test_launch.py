@@ -45,6 +45,12 @@ async def test_replies_lost_at_every_retry_leave_one_instance(bed: AwsBed) -> No
     assert bed.calls()[RUN] == RETRIES + 1
 
 
+async def test_a_launched_instance_answers_only_to_metadata_requests_with_a_token(bed: AwsBed) -> None:
+    instance = await bed.cloud.launch_instance(bed.parameters("w1"))
+    options = bed.ec2.get_instance(instance.id).metadata_options
+    assert (options.http_tokens, int(options.http_put_response_hop_limit)) == ("required", 1)
+
+
 async def test_a_process_killed_after_its_launch_was_carried_out_leaves_one_instance(bed: AwsBed) -> None:
     parameters = bed.parameters("w1")
     carried_out = bed.server.hold(RUN, after=True, times=1)

@@ -25,6 +25,7 @@ from lcm.cloud.types import (
     INSTALLATION_TAG,
     MANAGED_BY,
     MANAGED_BY_TAG,
+    METADATA_HOP_LIMIT,
     WORKER_TAG,
     InstanceState,
     LaunchParameters,
@@ -173,4 +174,5 @@ def launch_of(worker_id: str, attempt: int, *, region: str, image_id: str, subne
             INSTALLATION_TAG: "bed",
             "Name": f"cml-{worker_id}",
         },
+        metadata_hop_limit=METADATA_HOP_LIMIT,
     )

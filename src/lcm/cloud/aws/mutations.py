@@ -231,6 +231,13 @@ def run_instances_request(parameters: LaunchParameters, root_device: str | None)
     if parameters.instance_profile is not None:
         kind = "Arn" if parameters.instance_profile.startswith("arn:") else "Name"
         request["IamInstanceProfile"] = {kind: parameters.instance_profile}
+    if parameters.metadata_hop_limit is not None:
+        # IMDSv2 only: with IMDSv1, one forged request from within a lab would reveal the instance's credentials.
+        request["MetadataOptions"] = {
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            "HttpPutResponseHopLimit": parameters.metadata_hop_limit,
+        }
     if parameters.root_volume_gb is not None:
         assert root_device is not None
         volume = {"VolumeSize": parameters.root_volume_gb, "DeleteOnTermination": True}

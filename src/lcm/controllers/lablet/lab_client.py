@@ -99,7 +99,7 @@ class WorkerLabClient:
 
     async def _call(self, worker: Worker, call: _ClientCall[R]) -> R:
         address = self._address(worker)
-        account = await self._accounts.get(worker.id)
+        account = await self._accounts.get(worker)
         try:
             return await call(address, account)
         except CMLAuthenticationError:

@@ -14,7 +14,7 @@ from botocore.stub import Stubber
 
 from lcm.cloud.aws.instances import instance_from_row, row_from_description
 from lcm.cloud.aws.mutations import run_instances_request
-from lcm.cloud.types import InstanceState, LaunchParameters
+from lcm.cloud.types import METADATA_HOP_LIMIT, InstanceState, LaunchParameters
 
 LAUNCHED = datetime(2026, 1, 1, tzinfo=UTC)
 PARAMETERS = LaunchParameters(
@@ -50,6 +50,39 @@ def test_the_request_fits_botocores_model(ec2: Any) -> None:
         {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 200, "DeleteOnTermination": True}}
     ]
     assert request["IamInstanceProfile"] == {"Name": "lcm-instance-cml"}
+
+
+def test_the_metadata_service_answers_only_to_tokens_and_only_on_the_host(ec2: Any) -> None:
+    request = run_instances_request(replace(PARAMETERS, metadata_hop_limit=METADATA_HOP_LIMIT), "/dev/sda1")
+    assert request["MetadataOptions"] == {
+        "HttpEndpoint": "enabled",
+        "HttpTokens": "required",
+        "HttpPutResponseHopLimit": 1,
+    }
+    with Stubber(ec2) as stubber:
+        stubber.add_response("run_instances", {"Instances": []}, request)
+        ec2.run_instances(**request)
+
+
+def test_an_attempt_recorded_before_an_upgrade_is_replayed_as_it_was() -> None:
+    """EC2 refuses a client token with other parameters: nothing may be added to an attempt that was recorded."""
+    stored = {
+        "region": "eu-central-1",
+        "client_token": "lcm-w1-1",
+        "image_id": "ami-1",
+        "instance_type": "m5zn.metal",
+        "subnet_id": None,
+        "security_group_ids": [],
+        "key_name": None,
+        "tags": {"Name": "cml-1"},
+        "root_volume_gb": None,
+        "instance_profile": None,
+    }
+    parameters = LaunchParameters.from_json(stored)
+    assert "MetadataOptions" not in run_instances_request(parameters, None)
+    assert parameters.to_json() == stored
+    new = replace(parameters, metadata_hop_limit=METADATA_HOP_LIMIT)
+    assert LaunchParameters.from_json(new.to_json()) == new
 
 
 def test_tags_are_sorted_and_the_same_for_instance_and_volume() -> None:

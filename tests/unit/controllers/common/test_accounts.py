@@ -8,11 +8,15 @@ import pytest
 
 from lcm.client.errors import UnreachableError
 from lcm.cml.types import Credentials
-from lcm.controllers.common.accounts import CmlAccounts
+from lcm.controllers.common.accounts import CmlAccounts, NotAdoptedError
+from lcm.core import clock
+from lcm.model.worker.status import WorkerOrigin
+from tests.support.records.workers import a_worker
 from tests.support.virtual.fake_cml import DEFAULT, FakeSecrets
 
 OWN = Credentials("ops", "own-pw-91c")
 NEW = Credentials("ops", "new-pw-55d")
+W1, W2 = a_worker(id="w-1"), a_worker(id="w-2")
 
 
 @pytest.fixture
@@ -24,24 +28,44 @@ def secrets() -> FakeSecrets:
 
 async def test_a_worker_has_its_own_account_or_else_the_default(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
-    assert await accounts.get("w-1") == OWN
-    assert await accounts.get("w-2") == DEFAULT
+    assert await accounts.get(W1) == OWN
+    assert await accounts.get(W2) == DEFAULT
+
+
+async def test_an_imported_worker_gets_the_default_only_after_a_person_adopted_it(secrets: FakeSecrets) -> None:
+    """Whoever may set a tag in AWS could otherwise have the default password sent to a server of theirs."""
+    accounts = CmlAccounts(secrets, DEFAULT)
+    imported = a_worker(id="w-2", origin=WorkerOrigin.IMPORTED)
+    with pytest.raises(NotAdoptedError, match="lcm workers adopt"):
+        await accounts.get(imported)
+    with pytest.raises(NotAdoptedError):
+        await accounts.get(imported)
+    adopted = imported.model_copy(update={"adopted_at": clock.now()})
+    assert await accounts.get(adopted) == DEFAULT, "at once: no refusal is cached"
+    assert secrets.calls == {"account w-2": 1}
+
+
+async def test_an_account_of_its_own_was_entered_for_this_worker_and_is_used_before_it_is_adopted(
+    secrets: FakeSecrets,
+) -> None:
+    imported = a_worker(id="w-1", origin=WorkerOrigin.IMPORTED)
+    assert await CmlAccounts(secrets, DEFAULT).get(imported) == OWN
 
 
 async def test_an_account_is_cached_for_five_minutes(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
-    await accounts.get("w-1")
-    await accounts.get("w-2")
+    await accounts.get(W1)
+    await accounts.get(W2)
     secrets.accounts |= {"w-1": NEW, "w-2": NEW}
     await asyncio.sleep(299)
-    assert (await accounts.get("w-1"), await accounts.get("w-2")) == (OWN, DEFAULT)
+    assert (await accounts.get(W1), await accounts.get(W2)) == (OWN, DEFAULT)
     await asyncio.sleep(2)
-    assert (await accounts.get("w-1"), await accounts.get("w-2")) == (NEW, NEW)
+    assert (await accounts.get(W1), await accounts.get(W2)) == (NEW, NEW)
 
 
 async def test_a_hundred_concurrent_callers_share_one_request(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
-    accounts_seen = await asyncio.gather(*(accounts.get("w-1") for _ in range(100)))
+    accounts_seen = await asyncio.gather(*(accounts.get(W1) for _ in range(100)))
     assert set(accounts_seen) == {OWN}
     assert secrets.calls == {"account w-1": 1}
 
@@ -49,29 +73,29 @@ async def test_a_hundred_concurrent_callers_share_one_request(secrets: FakeSecre
 async def test_a_missing_response_does_not_mean_no_account(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
     secrets.failure = UnreachableError("connection refused")
-    failures = await asyncio.gather(accounts.get("w-1"), accounts.get("w-1"), return_exceptions=True)
+    failures = await asyncio.gather(accounts.get(W1), accounts.get(W1), return_exceptions=True)
     assert [type(failure) for failure in failures] == [UnreachableError, UnreachableError]
     secrets.failure = None
-    assert await accounts.get("w-1") == OWN
+    assert await accounts.get(W1) == OWN
 
 
 async def test_a_dropped_account_is_fetched_again(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
-    await accounts.get("w-1")
+    await accounts.get(W1)
     secrets.accounts["w-1"] = NEW
     accounts.drop("w-1")
-    assert await accounts.get("w-1") == NEW
+    assert await accounts.get(W1) == NEW
 
 
 async def test_a_response_in_flight_during_a_drop_is_not_cached(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
     secrets.seconds = 1
-    early = asyncio.create_task(accounts.get("w-1"))
+    early = asyncio.create_task(accounts.get(W1))
     await asyncio.sleep(0.5)
     accounts.drop("w-1")
     assert await early == OWN
     secrets.accounts["w-1"] = NEW
-    assert await accounts.get("w-1") == NEW
+    assert await accounts.get(W1) == NEW
 
 
 async def test_who_gives_up_takes_nothing_from_the_others_and_the_last_one_leaves_nothing_behind(
@@ -79,13 +103,13 @@ async def test_who_gives_up_takes_nothing_from_the_others_and_the_last_one_leave
 ) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
     secrets.seconds = 10
-    impatient, patient = (asyncio.create_task(accounts.get("w-1")) for _ in range(2))
+    impatient, patient = (asyncio.create_task(accounts.get(W1)) for _ in range(2))
     await asyncio.sleep(1)
     impatient.cancel()
     assert await patient == OWN
     accounts.drop("w-1")
     before = asyncio.all_tasks()
-    lonely = asyncio.create_task(accounts.get("w-1"))
+    lonely = asyncio.create_task(accounts.get(W1))
     await asyncio.sleep(1)
     lonely.cancel()
     await asyncio.sleep(0.01)
@@ -94,6 +118,6 @@ async def test_who_gives_up_takes_nothing_from_the_others_and_the_last_one_leave
 
 async def test_no_password_is_shown(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
-    shown = repr(await accounts.get("w-1")) + repr(await accounts.get("w-2")) + repr(vars(accounts))
+    shown = repr(await accounts.get(W1)) + repr(await accounts.get(W2)) + repr(vars(accounts))
     assert OWN.password not in shown
     assert DEFAULT.password not in shown

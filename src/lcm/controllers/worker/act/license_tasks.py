@@ -173,7 +173,7 @@ class LicenseTasks:
                 if address is None:
                     self._fail(task, None, "the worker has no address")
                 else:
-                    await call(address, await self._accounts.get(worker.id), task)
+                    await call(address, await self._accounts.get(worker), task)
         except (CMLError, ClientError, NotAuthorizedError) as error:
             self._fail(task, error, str(error))
         except Exception as error:  # noqa: BLE001 - a task reports errors through its state

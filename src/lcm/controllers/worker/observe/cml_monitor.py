@@ -13,6 +13,7 @@ import structlog
 
 from lcm.client.errors import ClientError
 from lcm.cml.errors import CMLAuthenticationError, CMLCertificateChangedError, CMLError, CMLUnauthorizedError
+from lcm.controllers.common.accounts import NotAdoptedError
 from lcm.controllers.worker.observe.activity import ClockUnusableError, activity_events
 from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState
 from lcm.controllers.worker.observe.observation import NO_EVENTS, CmlObservation
@@ -128,7 +129,7 @@ class CmlMonitor:
         account: Credentials | None = None
         try:
             async with self._activity_slots, asyncio.timeout(ACTIVITY_TIMEOUT):
-                account = await self._accounts.get(worker.id)
+                account = await self._accounts.get(worker)
                 result = await self._cml.get_activity_events(state.address, account)
                 if self._dedicated and state.own_user_id is None:
                     state.own_user_id = await self._cml.get_own_user_id(state.address, account)
@@ -185,7 +186,10 @@ class CmlMonitor:
             self._trust(state, result.information.certificate)
             log.info("certificate pinned", worker_id=state.worker_id, address=address, sha256=state.certificate)
         try:
-            account = await self._accounts.get(state.worker_id)
+            account = await self._accounts.get(state.worker)
+        except NotAdoptedError:
+            result.account_withheld = True
+            return
         except ClientError as error:
             result.errors.append(f"the account to sign in with cannot be read: {error}")
             return
@@ -252,15 +256,15 @@ class CmlMonitor:
         address = None if worker.instance_id is None else self._address_of(worker)
         if state_before is not None:
             if (state_before.instance_id, state_before.address) == (worker.instance_id, address):
-                if worker.version >= state_before.record_version:
-                    state_before.record_version = worker.version
+                if worker.version >= state_before.worker.version:
+                    state_before.worker = worker
                     if worker.cml_certificate is not None:
                         self._trust(state_before, worker.cml_certificate)
                 return state_before
-            if worker.version < state_before.record_version:
+            if worker.version < state_before.worker.version:
                 return None
             self._leave(state_before)
-        state = self._states[worker.id] = CmlServerState(worker.id, worker.instance_id, address, worker.version)
+        state = self._states[worker.id] = CmlServerState(worker, address)
         if address is not None:
             if address in self._worker_by_address:
                 self._cml.forget(address)  # another worker had this address before

@@ -15,6 +15,7 @@ from lcm.core import clock
 
 if TYPE_CHECKING:
     from lcm.cml.types import Credentials, LicenseState, SystemInformation, SystemStats
+    from lcm.model.worker.record import Worker
 
 
 _MAX_WORD_LENGTH: Final = 64
@@ -41,6 +42,7 @@ class CmlQueryResult:
     license_epoch: int = -1
     definitions: tuple[str, ...] | None = None
     refusal: str = ""  # why CML does not accept our account
+    account_withheld: bool = False  # whether no account may be sent to it
     presented: str | None = None  # another certificate than the pinned one
     errors: list[str] = field(default_factory=list)
 
@@ -49,10 +51,8 @@ class CmlQueryResult:
 class CmlServerState:
     """One server: one instance at one address. Without an address it cannot be queried."""
 
-    worker_id: str
-    instance_id: str | None
+    worker: Worker  # its newest record with this instance and address
     address: str | None
-    record_version: int  # of the newest record with this instance and address
     queried_at: datetime | None = None
     ready: bool | None = None
     version: str | None = None
@@ -61,6 +61,7 @@ class CmlServerState:
     certificate: str | None = None  # the fingerprint of the pinned one; kept when nothing is read
     presented: str | None = None
     refusal: str = ""
+    account_withheld: bool = False
     activity_error: str = ""
     zone: ServerZone = field(default_factory=ServerZone)  # of times in its events that name none
     own_user_id: str | None = None  # the id of our account in activity events, where that was read
@@ -76,6 +77,16 @@ class CmlServerState:
     _definitions_queried_at: float = _NEVER
     _definitions_version: str | None = None
 
+    @property
+    def worker_id(self) -> str:
+        """The worker that this server belongs to."""
+        return self.worker.id
+
+    @property
+    def instance_id(self) -> str | None:
+        """The instance that this server runs on."""
+        return self.worker.instance_id
+
     def fresh(self, earliest: float, *, with_license: bool) -> bool:
         """Whether a query that began then or later has read all that is requested, or tried to."""
         return self._queried_at >= earliest and (not with_license or self._license_queried_at >= earliest)
@@ -85,6 +96,7 @@ class CmlServerState:
         self._queried_at, self.queried_at = result.began, result.queried_at
         self.ready = result.information is not None and result.information.ready and not result.refusal
         self.refusal, self.presented = result.refusal, result.presented
+        self.account_withheld = result.account_withheld
         if result.information is not None:
             self.version = printable_text(result.information.version)[:_MAX_WORD_LENGTH]
         self.stats = result.stats
@@ -140,6 +152,7 @@ class CmlServerState:
             version=self.version,
             error=self.error,
             refusal=self.refusal,
+            account_withheld=self.account_withheld,
             certificate=None if self.queried_at is None else self.certificate,
             presented=self.presented,
             activity_error=self.activity_error,

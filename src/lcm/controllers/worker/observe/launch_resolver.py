@@ -12,6 +12,7 @@ from lcm.cloud.types import (
     INSTALLATION_TAG,
     MANAGED_BY,
     MANAGED_BY_TAG,
+    METADATA_HOP_LIMIT,
     WORKER_TAG,
     LaunchParameters,
     launch_token,
@@ -156,6 +157,7 @@ def _launch_parameters(
         tags=tags,
         root_volume_gb=round(template.capacity.storage_gb) or None,
         instance_profile=site.instance_profile,
+        metadata_hop_limit=METADATA_HOP_LIMIT,
     )
 
 

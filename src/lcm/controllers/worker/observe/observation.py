@@ -86,6 +86,7 @@ class CmlObservation:
     version: str | None = None
     error: str = ""
     refusal: str = ""  # why it does not accept our account; empty if it does, or if that is unknown
+    account_withheld: bool = False  # whether LCM does not sign in to it, because nobody has adopted the worker
     certificate: str | None = None  # the SHA-256 fingerprint of the pinned certificate
     presented: str | None = None  # that of another one, which the server presents instead
     activity_error: str = ""  # why its activity could not be read last time

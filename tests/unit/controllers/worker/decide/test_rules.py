@@ -798,6 +798,16 @@ def test_cml_that_was_not_queried_is_not_ready() -> None:
     assert condition_status(decision, ConditionType.CML_READY) is not ConditionStatus.TRUE
 
 
+def test_cml_of_an_import_that_nobody_adopted_is_ready_and_says_what_is_missing() -> None:
+    """worker-lifecycle.md#conditions: it responds, LCM does not sign in to it, and that is no reason to call it stuck."""
+    withheld = CmlObservation(queried_at=NOW, ready=True, account_withheld=True)
+    decision = decided(worker_in("RUNNING", status_since=seconds_ago(1_801)), observing("running", cml=withheld))
+    (ready,) = [each for each in decision.conditions if each.type is ConditionType.CML_READY]
+    assert (ready.status, ready.reason) == (ConditionStatus.TRUE, "NotAdopted")
+    assert "lcm workers adopt" in ready.message
+    assert not is_stuck(decision)
+
+
 def test_cml_that_refuses_the_account_is_not_ready_says_why_and_is_stuck_in_the_end() -> None:
     """worker-lifecycle.md#conditions: nothing on such a server can be managed."""
     refusing = CmlObservation(queried_at=NOW, ready=False, refusal="CML refuses the account 'admin': HTTP 401")

@@ -55,6 +55,17 @@ async def scene() -> Scene:
     return Scene()
 
 
+async def test_nothing_is_sent_to_an_imported_server_that_nobody_has_adopted(scene: Scene) -> None:
+    imported = a_worker(**{**RUNNING, "origin": "imported"})
+    observation = await scene.query(imported)
+    assert (observation.ready, observation.account_withheld, observation.labs) == (True, True, None)
+    assert await scene.monitor.activity(imported) is None
+    assert set(scene.server.calls) == {"information"}
+    adopted = imported.model_copy(update={"adopted_at": clock.now(), "version": imported.version + 1})
+    observation = await scene.query(adopted)
+    assert (observation.account_withheld, observation.labs) == (False, 3)
+
+
 async def test_a_ready_server_reports_everything(scene: Scene) -> None:
     assert scene.monitor.last_observation(scene.worker) == CmlObservation()
     queried_at = clock.now()

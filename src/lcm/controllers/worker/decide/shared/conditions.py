@@ -109,6 +109,9 @@ CML_NOT_RUNNING = (CML_DOWN, ConditionUpdate(ConditionType.IDLE, None), TELEMETR
 
 def cml_conditions(worker: Worker, observed: Observation) -> tuple[ConditionUpdate, ...]:
     """The condition that says whether CML is ready; none until it was queried."""
+    if observed.cml.ready and observed.cml.account_withheld:
+        message = f"LCM does not sign in to its CML until it is adopted: lcm workers adopt {worker.name}"
+        return (ConditionUpdate(ConditionType.CML_READY, ConditionStatus.TRUE, "NotAdopted", message),)
     if observed.cml.ready:
         return (ConditionUpdate(ConditionType.CML_READY, ConditionStatus.TRUE, "Ready"),)
     if observed.cml.queried_at is None:
