@@ -25,6 +25,10 @@ class Actor(Record):
 
     kind: Annotated[ActorKind, CARRIED]
     name: str
+    identity: str = Field(
+        default="",
+        description="What proves the name: token: and its id, or oidc: with issuer and subject; empty if not known.",
+    )
 
 
 class AuditEntry(Record):

@@ -101,12 +101,14 @@ class _ReconnectCollector(Collector):
 class StartedNotification(HostedService):
     """Calls back once everything before it has started."""
 
-    def __init__(self, greet: Callable[[], None]) -> None:
+    def __init__(self, greet: Callable[[], Awaitable[None] | None]) -> None:
         super().__init__("greeting")
         self._greet = greet
 
     async def start(self) -> None:
-        self._greet()
+        greeting = self._greet()
+        if greeting is not None:
+            await greeting
 
     async def stop(self) -> None:
         """Nothing to do."""

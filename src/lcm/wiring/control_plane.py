@@ -17,7 +17,9 @@ from lcm.control_plane.app import make_app
 from lcm.control_plane.auth.jwks import JwksCache
 from lcm.control_plane.auth.oidc import OidcConfig, OidcVerifier
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter
+from lcm.control_plane.auth.security_log import SecurityLog, SecurityLogWriter
 from lcm.control_plane.auth.sessions import SESSIONS, SessionService
+from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.auth.tokens import TOKENS, TokenService, load_static_tokens
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.fleet.history import FleetHistoryRecorder
@@ -77,7 +79,7 @@ from lcm.wiring.connections import (
 from lcm.wiring.listener import make_http_server
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lcm.control_plane.store.port import Store
     from lcm.core.coordination import Coordination
@@ -241,6 +243,7 @@ def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> 
         {
             "metrics": parts.metrics.downsample,
             "sessions": parts.authenticator.sessions.sweep,
+            "sign-in links": parts.authenticator.links.sweep,
             "idempotent responses": lambda: delete_expired_responses(store, clock.earliest_now()),
             "journal": lambda: delete_expired_entries(store, retention),
             "secrets of ended workers": lambda: withdraw_ended(parts.context.unit_of_work),
@@ -249,7 +252,9 @@ def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> 
     )
 
 
-def _make_authenticator(settings: ControlPlaneComponentSettings, store: Store, http: HttpTransport) -> Authenticator:
+def _make_authenticator(
+    settings: ControlPlaneComponentSettings, store: Store, http: HttpTransport, on_commit: Callable[[], None]
+) -> Authenticator:
     bootstrap, controller = settings.lcm_bootstrap_token, settings.lcm_controller_token
     configured = load_static_tokens(
         None if bootstrap is None else bootstrap.get_secret_value(),
@@ -260,7 +265,14 @@ def _make_authenticator(settings: ControlPlaneComponentSettings, store: Store, h
     if settings.oidc_issuer and settings.oidc_audience and settings.oidc_jwks_url:
         config = OidcConfig(settings.oidc_issuer, settings.oidc_audience, settings.oidc_role_claim)
         oidc = OidcVerifier(config, JwksCache(settings.oidc_jwks_url, http))
-    return Authenticator(tokens, SessionService(store, tokens), SignInRateLimiter(), oidc)
+    return Authenticator(
+        tokens,
+        SessionService(store, tokens),
+        SignInRateLimiter(),
+        SignInLinks(store),
+        SecurityLog(store, on_commit),
+        oidc,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +300,7 @@ def make_control_plane(
         PlanningConfig(parse_port_range(settings.lablet_port_range), settings.lablet_lead_time),
         settings.scale_up_license_token,
     )
-    gate = _make_authenticator(settings, store, http)
+    gate = _make_authenticator(settings, store, http, feed.wake)
     mirrors = [Mirror(store, coordination, feed, mirrored) for mirrored in (WORKER_MIRROR, LABLET_MIRROR)]
     stream = EventStream(store, feed)
     about: dict[str, object] = {
@@ -308,8 +320,8 @@ def make_control_plane(
     app = make_app(parts, installed_version())
     app.include_router(process_routes([opened, feed, *mirrors, stream], about, before_scrape=costs.refresh))
     server = make_http_server(app, settings, settings.control_plane_port, "CONTROL_PLANE_PORT")
-    services = [opened, feed, *mirrors, server, stream, make_maintenance(settings, store, parts)]
-    services.append(FleetHistoryRecorder(parts.fleet_history))
+    services = [opened, feed, SecurityLogWriter(gate.security_log), *mirrors, server, stream]
+    services += [make_maintenance(settings, store, parts), FleetHistoryRecorder(parts.fleet_history)]
     return ControlPlaneAssembly(parts, services, server, about)
 
 

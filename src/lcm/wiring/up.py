@@ -191,8 +191,9 @@ async def serve_up(loaded: LoadedSettings[UpSettings], options: UpOptions, start
             services.append(Demo(admin_client(), world, region_names(settings), speed=options.speed))
         admin = await control_plane.parts.authenticator.tokens.verify(token)
 
-        def notify() -> None:
-            sign_in = control_plane.server.url + control_plane.parts.authenticator.links.link_path(admin).reveal()
+        async def notify() -> None:
+            link = await control_plane.parts.authenticator.links.link_path(admin)
+            sign_in = control_plane.server.url + link.reveal()
             urls = {name: each.url for name, each in controllers.servers.items()}
             started(_up_info(loaded, settings, control_plane.server.url, sign_in, urls, demo=demo))
 

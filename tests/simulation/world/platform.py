@@ -12,7 +12,9 @@ from lcm.client import Client
 from lcm.cloud.types import RegionLaunchSettings
 from lcm.control_plane.app import make_app
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter
+from lcm.control_plane.auth.security_log import SecurityLog
 from lcm.control_plane.auth.sessions import SESSIONS, SessionService
+from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.auth.tokens import TOKENS, TokenService
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.fleet.system import ensure_installation
@@ -166,7 +168,9 @@ class Platform:
         await unit_of_work.run(_SYSTEM, lambda tx: ensure_installation(tx, None))
         await unit_of_work.run(_SYSTEM, lambda tx: seed_templates(tx, None))
         tokens = TokenService(store)
-        gate = Authenticator(tokens, SessionService(store, tokens), SignInRateLimiter())
+        gate = Authenticator(
+            tokens, SessionService(store, tokens), SignInRateLimiter(), SignInLinks(store), SecurityLog(store)
+        )
         stream = EventStream(store, feed)
         parts = Services.create(
             ControlPlaneContext(store, unit_of_work, SecretBox([parse_key(_KEY, "test")]), REGIONS), gate, stream

@@ -9,7 +9,9 @@ import httpx
 
 from lcm.control_plane.app import make_app
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter
+from lcm.control_plane.auth.security_log import SecurityLog
 from lcm.control_plane.auth.sessions import SESSIONS, SessionService
+from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.auth.tokens import TOKENS, TokenService
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.fleet.system import ensure_installation
@@ -94,7 +96,9 @@ async def serving_plane(disk: MemoryDisk | None = None, store: Store | None = No
     await unit_of_work.run(SYSTEM, lambda tx: seed_templates(tx, None))
     box = SecretBox([parse_key(generate_key(), "test")])
     tokens = TokenService(store)
-    authenticator = Authenticator(tokens, SessionService(store, tokens), SignInRateLimiter())
+    authenticator = Authenticator(
+        tokens, SessionService(store, tokens), SignInRateLimiter(), SignInLinks(store), SecurityLog(store)
+    )
     stream = EventStream(store, feed)
     services = Services.create(
         ControlPlaneContext(store, unit_of_work, box, ("eu-west-1", "us-east-1")), authenticator, stream

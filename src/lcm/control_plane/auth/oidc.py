@@ -36,6 +36,8 @@ LEEWAY = 30.0
 MAX_TOKEN_LENGTH = 16 * 1024
 _JWT_PATTERN = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 _MAX_NAME_LENGTH = 128
+_MAX_SUBJECT_LENGTH = 255  # as OpenID Connect allows
+_RESERVED_NAMES = frozenset({"bootstrap", "controller", "local", "retention", "start-up"})
 
 # Times are checked here, with `lcm.core.clock`; the library would use the machine's clock.
 _SIGNATURE_ONLY_OPTIONS: Any = {
@@ -80,7 +82,13 @@ class OidcVerifier:
         if self._config.audience not in (audience if isinstance(audience, list) else [audience]):
             raise UnauthenticatedError(f"This token is not meant for {self._config.audience}.")
         name = _user_name(claims)
-        return Caller(name=name, kind=CallerKind.OIDC, role=self._role(claims, name), expires_at=expires_at)
+        return Caller(
+            name=name,
+            kind=CallerKind.OIDC,
+            role=self._role(claims, name),
+            expires_at=expires_at,
+            subject=f"{self._config.issuer}#{_subject(claims) or name}",
+        )
 
     async def _signed_claims(self, text: str) -> Mapping[str, Any]:
         kid, algorithm = _header(text)
@@ -163,10 +171,20 @@ def _time_claim(claims: Mapping[str, Any], name: str) -> float | None:
 
 def _user_name(claims: Mapping[str, Any]) -> str:
     for claim in ("preferred_username", "sub"):
-        value = claims.get(claim)
-        if isinstance(value, str) and value.isprintable() and 0 < len(value) <= _MAX_NAME_LENGTH:
-            return value
+        value = _text_claim(claims, claim, _MAX_NAME_LENGTH)
+        if value is not None:
+            # People choose this name: it must not pass for an account of LCM itself.
+            return f"{value} (oidc)" if value.strip().casefold() in _RESERVED_NAMES else value
     raise UnauthenticatedError("This token names no user: it has neither preferred_username nor sub.")
+
+
+def _subject(claims: Mapping[str, Any]) -> str | None:
+    return _text_claim(claims, "sub", _MAX_SUBJECT_LENGTH)
+
+
+def _text_claim(claims: Mapping[str, Any], claim: str, longest: int) -> str | None:
+    value = claims.get(claim)
+    return value if isinstance(value, str) and value.isprintable() and 0 < len(value) <= longest else None
 
 
 def _claim_values(claims: Mapping[str, Any], claim: str) -> Iterable[str]:

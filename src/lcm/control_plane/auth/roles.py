@@ -68,19 +68,35 @@ class IdentityProviderUnavailableError(AccessError):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is calling. `token_id` is the token that was used to sign in, also for a session; None if there is none."""
+    """Who is calling. `token_id` is the token that was used to sign in, also for a session; None if there is none.
+
+    `subject` is who this is at the identity provider: issuer and subject. Names are chosen by people and may be equal.
+    """
 
     name: str
     kind: CallerKind
     role: Role
     token_id: str | None = None
     expires_at: datetime | None = None
+    subject: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """What proves the name: a token by its id, or a subject of the identity provider; empty if there is neither."""
+        if self.subject is not None:
+            return f"oidc:{self.subject}"
+        return f"token:{self.token_id}" if self.token_id is not None else ""
+
+    @property
+    def unique_name(self) -> str:
+        """The name of a token, which no other token has; for others with the identity, as names may be equal."""
+        return self.name if self.subject is None else f"{self.name} {self.identity}"
 
     @property
     def actor(self) -> Actor:
         """The caller as recorded in the audit."""
         kind = ActorKind.CONTROLLER if self.role is Role.CONTROLLER else ActorKind.PERSON
-        return Actor(kind=kind, name=self.name)
+        return Actor(kind=kind, name=self.name, identity=self.identity)
 
     def require(self, needed: Role) -> None:
         """Raises `ForbiddenError` unless the caller's role includes `needed`."""

@@ -1,4 +1,4 @@
-"""Browser sessions, their cookie, and sign-in links.
+"""Browser sessions and their cookie.
 
 A token is exchanged for a random id in a cookie that scripts cannot read. A session lasts `SESSION_IDLE_TIMEOUT` from
 its last use and `SESSION_MAX_AGE` in total, and never outlives the token behind it. Only hashes of session ids are
@@ -9,16 +9,12 @@ Signing out takes effect at once in this process, and in others within `cache.AU
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import re
-from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Protocol
-
-import structlog
 
 from lcm.control_plane.auth.cache import BackgroundWrites, TtlCache
 from lcm.control_plane.auth.roles import Caller, CsrfError, ForbiddenError, UnauthenticatedError
@@ -35,19 +31,12 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store, StoredDocument
 
 
-log = structlog.get_logger(__name__)
-
 SESSIONS = Kind("session", fields=("expires_at",))
 SESSION_IDLE_TIMEOUT = timedelta(hours=12)
 SESSION_MAX_AGE = timedelta(days=7)
-SIGN_IN_LINK_PATH = "/sign-in"
-SIGN_IN_LINK_SECONDS = 600.0
-MAX_SIGN_IN_LINKS = 1_000
-MAX_SIGN_IN_LINKS_PER_CALLER = 10
 
 _SESSION_ID_PATTERN = re.compile(r"[0-9a-f]{64}")
 _ID_BYTES = 32
-_CODE_BYTES = 32
 _EXTEND_INTERVAL = timedelta(minutes=5)
 _SESSION_ENDED = "You are signed out, or the session has ended. Sign in again."
 
@@ -67,6 +56,7 @@ class _StoredSession(Record):
     token_id: str | None
     expires_at: UtcDatetime
     ends_at: UtcDatetime
+    subject: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +95,11 @@ class SessionService:
             name=caller.name,
             role=caller.role,
             token_id=caller.token_id,
+            subject=caller.subject,
             expires_at=min(clock.now() + SESSION_IDLE_TIMEOUT, ends_at),
             ends_at=ends_at,
         )
         await self._store.commit([_put(_storage_key(session_id), session, None)])
-        log.info(
-            "signed in", name=caller.name, role=caller.role.value, kind=caller.kind.value, token_id=caller.token_id
-        )
         return _open_session(session_id, session)
 
     async def resume(self, session_id: str) -> BrowserSession:
@@ -133,18 +121,17 @@ class SessionService:
             return False
         return session.token_id is None or await self._tokens.still_valid(session.token_id)
 
-    async def end(self, session_id: str) -> None:
-        """Sign out. A session that has already ended is no error."""
+    async def end(self, session_id: str) -> Caller | None:
+        """Sign out; returns whose session it was, None if it has already ended."""
         if not _SESSION_ID_PATTERN.fullmatch(session_id):
-            return
+            return None
         key = _storage_key(session_id)
         session = await self._read(key)
-        if session is not None:
-            log.info("signed out", name=session.name, token_id=session.token_id)
         try:
             await self._delete(key)
         finally:
             self._cache.drop(key)
+        return None if session is None else _caller(session)
 
     async def sweep(self) -> int:
         """Delete expired sessions; returns the number. Call it about every hour."""
@@ -205,14 +192,20 @@ def _storage_key(session_id: str) -> str:
 def _open_session(session_id: str, session: _StoredSession) -> BrowserSession:
     # Derived from the id, which another site can neither read nor guess, so nothing more is stored.
     csrf = hmac.new(session_id.encode(), b"lcm csrf", hashlib.sha256).hexdigest()
-    caller = Caller(
+    return BrowserSession(
+        id=Secret(session_id), csrf=Secret(csrf), caller=_caller(session), expires_at=session.expires_at
+    )
+
+
+def _caller(session: _StoredSession) -> Caller:
+    return Caller(
         name=session.name,
         kind=CallerKind.SESSION,
         role=session.role,
         token_id=session.token_id,
         expires_at=session.ends_at,
+        subject=session.subject,
     )
-    return BrowserSession(id=Secret(session_id), csrf=Secret(csrf), caller=caller, expires_at=session.expires_at)
 
 
 def _put(key: str, session: _StoredSession, expected: int | None) -> Put:
@@ -247,44 +240,3 @@ def session_id_from(cookies: Mapping[str, str], *, secure: bool) -> str | None:
 def _set_cookie(value: str, seconds: int, *, secure: bool) -> str:
     flags = "; Secure" if secure else ""
     return f"{cookie_name(secure=secure)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{flags}"
-
-
-class SignInLinks:
-    """Sign-in links, such as `lcm up` prints: each has a code that is valid once, for some minutes.
-
-    Only hashes of unused codes are kept, in the memory of this process; past `MAX_SIGN_IN_LINKS_PER_CALLER`
-    of a caller, or `MAX_SIGN_IN_LINKS` of all, the oldest is dropped.
-    The page reads the code from the fragment (after `#`) and posts it: so it is in no log, and a link preview does not
-    use it up.
-    """
-
-    def __init__(self, seconds: float = SIGN_IN_LINK_SECONDS) -> None:
-        self._seconds = seconds
-        self._open: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
-
-    def issue(self, caller: Caller) -> Secret:
-        """A code that signs a person in as `caller`."""
-        code = clock.rng().randbytes(_CODE_BYTES).hex()
-        self._open[_code_digest(code)] = (caller, asyncio.get_running_loop().time() + self._seconds)
-        own = [digest for digest, (whose, _) in self._open.items() if whose.name == caller.name]
-        if len(own) > MAX_SIGN_IN_LINKS_PER_CALLER:
-            del self._open[own[0]]  # the oldest of this caller: others' links stay valid
-        if len(self._open) > MAX_SIGN_IN_LINKS:
-            self._open.popitem(last=False)
-        return Secret(code)
-
-    def link_path(self, caller: Caller) -> Secret:
-        """The path of a link that signs a person in as `caller`."""
-        return Secret(f"{SIGN_IN_LINK_PATH}#{self.issue(caller).reveal()}")
-
-    def redeem(self, code: str) -> Caller:
-        """The caller of a code, once; raises `UnauthenticatedError` for an unknown, used or expired code."""
-        # Looked up by its hash, so the time it takes reveals nothing about the code.
-        caller, until = self._open.pop(_code_digest(code), (None, 0.0))
-        if caller is None or asyncio.get_running_loop().time() >= until:
-            raise UnauthenticatedError("This sign-in link was already used or has expired. Request a new one.")
-        return caller
-
-
-def _code_digest(code: str) -> bytes:
-    return hashlib.sha256(code.encode("utf-8", "surrogatepass")).digest()

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
-import structlog
 from fastapi import Depends, Header, Request
 from pydantic import WithJsonSchema
 
 from lcm.control_plane.auth.oidc import OidcVerifier, looks_like_jwt
 from lcm.control_plane.auth.rate_limit import AcceptedCredentials, SignInRateLimiter
 from lcm.control_plane.auth.roles import Caller, TooManyAttemptsError, UnauthenticatedError
-from lcm.control_plane.auth.sessions import SessionService, SignInLinks, check_csrf, session_id_from
+from lcm.control_plane.auth.security_log import SecurityLog
+from lcm.control_plane.auth.sessions import BrowserSession, SessionService, check_csrf, session_id_from
+from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.auth.tokens import TokenService, parse_token_id
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.journal.sse_client import StreamAccess
@@ -27,8 +28,6 @@ from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-log = structlog.get_logger(__name__)
 
 CSRF_HEADER = "X-LCM-CSRF"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -44,8 +43,9 @@ class Authenticator:
     tokens: TokenService
     sessions: SessionService
     rate_limiter: SignInRateLimiter
+    links: SignInLinks
+    security_log: SecurityLog
     oidc: OidcVerifier | None = None
-    links: SignInLinks = field(default_factory=SignInLinks)
     accepted: AcceptedCredentials = field(default_factory=AcceptedCredentials)
 
     async def authenticate(self, request: Request) -> Caller:
@@ -59,7 +59,7 @@ class Authenticator:
         """The caller that a token or JWT belongs to."""
         if is_in_process(request.scope):
             return await self._verify(text)  # controllers of this process: no guess elsewhere may block them
-        address = request.client.host if request.client else ""
+        address = client_address(request)
         token_id = parse_token_id(text)
         if token_id is None and not self.accepted.contains(address, text):
             self._check_rate(address)  # a token from the settings can be guessed, a generated one cannot
@@ -68,17 +68,30 @@ class Authenticator:
         except UnauthenticatedError:
             self.accepted.discard(address, text)
             self.rate_limiter.record_failure(address, token_id)
-            log.warning("sign-in refused", address=address, token_id=token_id, path=request.url.path)
+            self.security_log.refused(address, token_id, request.url.path)
             self._check_rate(address, token_id)
             raise
         self.accepted.add(address, text)
         return caller
 
+    async def begin_session(self, request: Request, caller: Caller) -> BrowserSession:
+        """Open a session for a caller who has just signed in."""
+        session = await self.sessions.begin(caller)
+        self.security_log.signed_in(caller, client_address(request))
+        return session
+
+    async def end_session(self, request: Request) -> None:
+        """Sign out: end the session of the cookie, if there is one."""
+        session_id = session_id_from(request.cookies, secure=request.url.scheme == "https")
+        caller = None if session_id is None else await self.sessions.end(session_id)
+        if caller is not None:
+            self.security_log.signed_out(caller, client_address(request))
+
     def _check_rate(self, address: str, token_id: str | None = None) -> None:
         try:
             self.rate_limiter.check(address, token_id)
         except TooManyAttemptsError as error:
-            log.warning("sign-ins limited", address=address, token_id=token_id, retry_after=error.retry_after)
+            self.security_log.limited(address, token_id, error.retry_after)
             raise
 
     async def access_of(self, request: Request, caller: Caller) -> StreamAccess:
@@ -94,7 +107,7 @@ class Authenticator:
                 return await self.sessions.still_valid(session_id)
             return caller.token_id is None or await self.tokens.still_valid(caller.token_id)
 
-        return StreamAccess(caller.token_id or f"{caller.kind.value}:{caller.name}", still_valid)
+        return StreamAccess(caller.identity or f"{caller.kind.value}:{caller.name}", still_valid)
 
     async def _verify(self, text: str) -> Caller:
         """Try tokens first: a token from the settings can have any form, also that of a JWT."""
@@ -113,6 +126,11 @@ class Authenticator:
         if request.method not in _SAFE_METHODS:
             check_csrf(session, request.headers.get(CSRF_HEADER))
         return session.caller
+
+
+def client_address(request: Request) -> str:
+    """The address of the client; empty if it has none."""
+    return request.client.host if request.client else ""
 
 
 def _bearer_token(request: Request) -> str | None:
@@ -210,7 +228,7 @@ async def idempotency_key_from_header(
     if idempotency_key is None:
         return None
     body = await request.body()
-    return IdempotencyKey(caller.name, idempotency_key, f"{request.method} {request.url.path}\n".encode() + body)
+    return IdempotencyKey(caller.unique_name, idempotency_key, f"{request.method} {request.url.path}\n".encode() + body)
 
 
 async def version_from_if_match(

@@ -189,7 +189,7 @@ async def read_license_token(request: Request, caller: Controller, worker_id: Wo
     """Get the license token in plain text."""
     context = get_services(request).context
     token = await read_secret(context.store, context.secret_box, worker_id, LICENSE_TOKEN)
-    log.info("secret read", worker=worker_id, secret=LICENSE_TOKEN, by=caller.name, token_id=caller.token_id)
+    get_services(request).authenticator.security_log.secret_read(caller, worker_id, LICENSE_TOKEN)
     return RevealedLicenseToken(token=SecretStr(token.reveal()))
 
 
@@ -199,7 +199,7 @@ async def read_cml_credentials(request: Request, caller: Controller, worker_id: 
     context = get_services(request).context
     username = await read_secret(context.store, context.secret_box, worker_id, CML_USERNAME)
     password = await read_secret(context.store, context.secret_box, worker_id, CML_PASSWORD)
-    log.info("secret read", worker=worker_id, secret=CML_PASSWORD, by=caller.name, token_id=caller.token_id)
+    get_services(request).authenticator.security_log.secret_read(caller, worker_id, CML_PASSWORD)
     return CmlCredentials(username=username.reveal(), password=SecretStr(password.reveal()))
 
 

@@ -119,6 +119,7 @@ INSTALLATION = Kind("installation")
 RETENTION_MARKERS = Kind("forgotten")  # stored names do not change
 IDEMPOTENT_RESPONSES = Kind("answers", fields=("at",))
 FLEET_HISTORY = Kind("fleet_history", fields=("at", "interval"))
+SIGN_IN_LINKS = Kind("sign_in_links", fields=("owner", "expires_at"))
 
 ALL_KINDS = (
     WORKERS,
@@ -136,6 +137,7 @@ ALL_KINDS = (
     INSTALLATION,
     RETENTION_MARKERS,
     FLEET_HISTORY,
+    SIGN_IN_LINKS,
 )
 
 WORKER_HISTORY = "history"

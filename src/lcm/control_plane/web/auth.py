@@ -9,9 +9,9 @@ from urllib.parse import quote
 from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
-from lcm.control_plane.auth import sessions
 from lcm.control_plane.auth.roles import Caller, UnauthenticatedError, allows
 from lcm.control_plane.auth.sessions import check_csrf, session_id_from
+from lcm.control_plane.auth.sign_in_links import SIGN_IN_LINK_PATH
 from lcm.control_plane.http.deps import CSRF_HEADER
 from lcm.control_plane.services import get_services
 from lcm.model.access import Role
@@ -19,7 +19,7 @@ from lcm.model.access import Role
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-SIGN_IN_PATH = sessions.SIGN_IN_LINK_PATH
+SIGN_IN_PATH = SIGN_IN_LINK_PATH
 SIGNED_OUT_EVENT = "lcm:signed-out"
 """The event that informs scripts that the session has ended."""
 _SAFE_METHODS = ("GET", "HEAD")

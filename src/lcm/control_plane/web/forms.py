@@ -95,7 +95,7 @@ def form_key(request: Request, caller: Caller, form: dict[str, list[str]]) -> Id
     if not key:
         return None
     content = urlencode(sorted((name, values) for name, values in form.items() if name != KEY_FIELD), doseq=True)
-    return IdempotencyKey(caller.name, key, f"{request.method} {request.url.path}\n{content}".encode())
+    return IdempotencyKey(caller.unique_name, key, f"{request.method} {request.url.path}\n{content}".encode())
 
 
 def require_typed(form: dict[str, list[str]], expected: str, what: str) -> None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from lcm.control_plane.auth.roles import AccessError, Caller, CsrfError
-from lcm.control_plane.auth.sessions import expired_cookie, session_cookie, session_id_from
+from lcm.control_plane.auth.sessions import expired_cookie, session_cookie
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.auth import SIGN_IN_PATH, is_fragment, safe_return_path
 from lcm.control_plane.web.forms import form_field, read_form
@@ -44,9 +44,8 @@ async def sign_in_by_link(request: Request) -> Response:
     return_to = safe_return_path(form_field(form, "next"))
     try:
         _require_same_origin(request)
-        return await _start_session(
-            request, get_services(request).authenticator.links.redeem(form_field(form, "code")), return_to
-        )
+        caller = await get_services(request).authenticator.links.redeem(form_field(form, "code"))
+        return await _start_session(request, caller, return_to)
     except AccessError as error:
         return _render_refusal(error, return_to)
 
@@ -55,9 +54,7 @@ async def sign_in_by_link(request: Request) -> Response:
 async def sign_out(request: Request) -> Response:
     """End the session. This is harmless, so that the cookie is enough and no CSRF token is required."""
     secure = request.url.scheme == "https"
-    session_id = session_id_from(request.cookies, secure=secure)
-    if session_id is not None:
-        await get_services(request).authenticator.sessions.end(session_id)
+    await get_services(request).authenticator.end_session(request)
     headers = {"Set-Cookie": expired_cookie(secure=secure)}
     if is_fragment(request):
         return Response(status_code=204, headers={**headers, "HX-Redirect": SIGN_IN_PATH})
@@ -65,7 +62,7 @@ async def sign_out(request: Request) -> Response:
 
 
 async def _start_session(request: Request, caller: Caller, return_to: str) -> Response:
-    session = await get_services(request).authenticator.sessions.begin(caller)
+    session = await get_services(request).authenticator.begin_session(request, caller)
     secure = request.url.scheme == "https"
     return RedirectResponse(return_to, 303, {"Set-Cookie": session_cookie(session, secure=secure)})
 

@@ -66,7 +66,7 @@ def test_the_metadata_service_answers_only_to_tokens_and_only_on_the_host(ec2: A
 
 def test_an_attempt_recorded_before_an_upgrade_is_replayed_as_it_was() -> None:
     """EC2 refuses a client token with other parameters: nothing may be added to an attempt that was recorded."""
-    stored = {
+    stored: dict[str, Any] = {
         "region": "eu-central-1",
         "client_token": "lcm-w1-1",
         "image_id": "ami-1",

@@ -8,6 +8,7 @@ import pytest
 
 from lcm.control_plane.auth.sessions import SESSIONS
 from lcm.control_plane.auth.tokens import TOKENS, TokenService
+from lcm.control_plane.records.kinds import SIGN_IN_LINKS
 from tests.support.records.gated_store import GatedStore
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 async def store() -> GatedStore:
     opened = GatedStore()
-    await opened.open([TOKENS, SESSIONS])
+    await opened.open([TOKENS, SESSIONS, SIGN_IN_LINKS])
     return opened
 
 

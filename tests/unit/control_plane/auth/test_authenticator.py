@@ -23,7 +23,7 @@ def use_static_tokens(plane: TestPlane) -> None:
     """Accept tokens of the settings, which a person may have chosen."""
     gate = plane.services.authenticator
     tokens = TokenService(plane.services.context.store, load_static_tokens(ADMIN, CONTROLLER))
-    changed = Authenticator(tokens, gate.sessions, gate.rate_limiter)
+    changed = Authenticator(tokens, gate.sessions, gate.rate_limiter, gate.links, gate.security_log)
     object.__setattr__(plane.services, "authenticator", changed)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from lcm.control_plane.auth.jwks import JwksCache
 from lcm.control_plane.auth.oidc import LEEWAY, OidcConfig, OidcVerifier, looks_like_jwt
-from lcm.control_plane.auth.roles import ForbiddenError, IdentityProviderUnavailableError, UnauthenticatedError
+from lcm.control_plane.auth.roles import Caller, ForbiddenError, IdentityProviderUnavailableError, UnauthenticatedError
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
 from tests.support.auth.issuer import AUDIENCE, ISSUER, document, entry, private_key, signed
@@ -48,6 +48,19 @@ async def test_the_name_falls_back_to_the_subject() -> None:
         assert (await provider().verify(token(preferred_username=name))).name == "u-1"
     with pytest.raises(UnauthenticatedError, match="names no user"):
         await provider().verify(token(preferred_username=None, sub=None))
+
+
+@pytest.mark.parametrize("name", ["bootstrap", "Controller", " bootstrap", "start-up"])
+async def test_a_name_chosen_at_the_provider_does_not_pass_for_an_account_of_lcm(name: str) -> None:
+    assert (await provider().verify(token(preferred_username=name))).name == f"{name} (oidc)"
+
+
+async def test_the_audit_has_issuer_and_subject_beside_a_name_that_a_token_may_have_too() -> None:
+    caller = await provider().verify(token(preferred_username="ann"))
+    token_of_that_name = Caller(name="ann", kind=CallerKind.TOKEN, role=Role.OPERATOR, token_id="t-1")
+    assert caller.actor.name == token_of_that_name.actor.name
+    assert (caller.actor.identity, token_of_that_name.actor.identity) == (f"oidc:{ISSUER}#u-1", "token:t-1")
+    assert caller.unique_name != token_of_that_name.unique_name, "an Idempotency-Key of one is not that of the other"
 
 
 @pytest.mark.parametrize(

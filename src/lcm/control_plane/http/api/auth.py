@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated
 
+import structlog
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field, SecretStr
 
-from lcm.control_plane.auth.sessions import SIGN_IN_LINK_SECONDS, expired_cookie, session_cookie, session_id_from
+from lcm.control_plane.auth.sessions import expired_cookie, session_cookie
+from lcm.control_plane.auth.sign_in_links import SIGN_IN_LINK_SECONDS
 from lcm.control_plane.auth.tokens import UnknownTokenError
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.deps import Admin, AnyCaller, Viewer
@@ -32,6 +34,8 @@ from lcm.model.access import (
 from lcm.model.audit import AuditEntry
 from lcm.model.base import LenientModel, Page, StrictModel
 from lcm.model.problems import ProblemCode
+
+log = structlog.get_logger(__name__)
 
 router = APIRouter(prefix="/api", tags=["access"], responses=error_responses(401, 403, 422, 429))
 
@@ -65,6 +69,7 @@ async def make_token(request: Request, caller: Admin, body: CreateTokenRequest) 
         expires_at=body.expires_at,
         audit=lambda token: [_audit_entry(caller, "token_created", token, role=token.role.value)],
     )
+    log.info("token created", token_id=info.id, name=info.name, role=info.role.value, by=caller.name)
     return CreatedToken(token=SecretStr(secret.reveal()), info=info)
 
 
@@ -76,11 +81,13 @@ async def revoke_token(
 ) -> TokenInfo:
     """Revoke a token."""
     try:
-        return await get_services(request).authenticator.tokens.revoke(
+        info = await get_services(request).authenticator.tokens.revoke(
             token_id, revoked_by=caller.name, audit=lambda token: [_audit_entry(caller, "token_revoked", token)]
         )
     except UnknownTokenError:
         raise ProblemError(ProblemCode.NOT_FOUND, f"token {token_id} does not exist") from None
+    log.info("token revoked", token_id=info.id, name=info.name, by=caller.name)
+    return info
 
 
 @router.post("/secrets/rotate")
@@ -117,7 +124,7 @@ async def sign_in(request: Request, body: SignInRequest) -> Response:
     """Exchange a token for a session cookie, which scripts cannot read. Changes then require the header X-LCM-CSRF."""
     authenticator = get_services(request).authenticator
     caller = await authenticator.authenticate_token(request, body.token.get_secret_value())
-    session = await authenticator.sessions.begin(caller)
+    session = await authenticator.begin_session(request, caller)
     secure = request.url.scheme == "https"
     content = {"name": caller.name, "role": caller.role.value, "csrf": session.csrf.reveal()}
     return JSONResponse(content, 201, {"Set-Cookie": session_cookie(session, secure=secure)})
@@ -126,15 +133,13 @@ async def sign_in(request: Request, body: SignInRequest) -> Response:
 @session_router.post("/links", status_code=201)
 async def make_link(request: Request, caller: Viewer) -> SignInLink:
     """Create a link that signs a browser in as the caller, once and within ten minutes."""
-    path = get_services(request).authenticator.links.link_path(caller).reveal()
-    return SignInLink(path=SecretStr(path), expires_at=clock.now() + timedelta(seconds=SIGN_IN_LINK_SECONDS))
+    path = await get_services(request).authenticator.links.link_path(caller)
+    return SignInLink(path=SecretStr(path.reveal()), expires_at=clock.now() + timedelta(seconds=SIGN_IN_LINK_SECONDS))
 
 
 @session_router.delete("", status_code=204)
 async def sign_out(request: Request, caller: AnyCaller) -> Response:
     """End the session of the cookie."""
     secure = request.url.scheme == "https"
-    session_id = session_id_from(request.cookies, secure=secure)
-    if session_id is not None:
-        await get_services(request).authenticator.sessions.end(session_id)
+    await get_services(request).authenticator.end_session(request)
     return Response(status_code=204, headers={"Set-Cookie": expired_cookie(secure=secure)})

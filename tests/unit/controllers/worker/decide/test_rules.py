@@ -799,7 +799,7 @@ def test_cml_that_was_not_queried_is_not_ready() -> None:
 
 
 def test_cml_of_an_import_that_nobody_adopted_is_ready_and_says_what_is_missing() -> None:
-    """worker-lifecycle.md#conditions: it responds, LCM does not sign in to it, and that is no reason to call it stuck."""
+    """worker-lifecycle.md#conditions: it responds, and that LCM does not sign in to it makes it not stuck."""
     withheld = CmlObservation(queried_at=NOW, ready=True, account_withheld=True)
     decision = decided(worker_in("RUNNING", status_since=seconds_ago(1_801)), observing("running", cml=withheld))
     (ready,) = [each for each in decision.conditions if each.type is ConditionType.CML_READY]
