@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, SecretStr
@@ -75,12 +75,18 @@ class Resource:
 
 def encode_body(body: BaseModel) -> bytes:
     """The JSON body of a request: only fields that were set, as null clears a field; secrets in clear text."""
+    return json.dumps(_plain_data(body), separators=(",", ":")).encode()
+
+
+def _plain_data(body: BaseModel) -> dict[str, Any]:
     data = body.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for name in body.model_fields_set:
         value = getattr(body, name)
         if isinstance(value, SecretStr):
             data[name] = value.get_secret_value()
-    return json.dumps(data, separators=(",", ":")).encode()
+        elif isinstance(value, BaseModel):
+            data[name] = _plain_data(value)
+    return data
 
 
 def query_params(**filters: str | int | bool | Iterable[str] | None) -> dict[str, list[str]]:

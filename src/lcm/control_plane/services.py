@@ -14,6 +14,7 @@ from lcm.control_plane.lablets.controller_writes import LabletControllerWrites
 from lcm.control_plane.lablets.service import LabletService
 from lcm.control_plane.workers.controller_writes import WorkerControllerWrites
 from lcm.control_plane.workers.metrics import MetricsService
+from lcm.control_plane.workers.previews import PreviewService
 from lcm.control_plane.workers.service import WorkerService
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Services:
     worker_writes: WorkerControllerWrites
     fleet: FleetService
     plan: PlanService
+    previews: PreviewService
     fleet_history: FleetHistoryService
     metrics: MetricsService
     stream: EventStream
@@ -53,14 +55,15 @@ class Services:
         process: ControlPlaneProcess | None = None,
     ) -> Services:
         """Create all services over one store."""
-        fleet = FleetService(context)
+        fleet, plan = FleetService(context), PlanService(context)
         return cls(
             context=context,
             authenticator=authenticator,
             workers=WorkerService(context),
             worker_writes=WorkerControllerWrites(context),
             fleet=fleet,
-            plan=PlanService(context),
+            plan=plan,
+            previews=PreviewService(context, plan),
             fleet_history=FleetHistoryService(context.store, fleet),
             metrics=MetricsService(context, metrics_retention_hours),
             stream=stream,

@@ -146,7 +146,9 @@ def test_definitions(plane: ControlPlaneProcess) -> None:
     assert "also 2" in output
     assert "- id: n0" in output
     assert "Dry run" in plane.lcm("definitions", "disable", "ospf@1", "--dry-run").stdout
-    assert "ospf@1 is disabled" in plane.lcm("definitions", "disable", "ospf@1").stdout
+    refused = plane.lcm("definitions", "disable", "ospf@1", check=False)
+    assert "pass --yes" in refused.stderr
+    assert "ospf@1 is disabled" in plane.lcm("definitions", "disable", "ospf@1", "--yes").stdout
     assert "ospf@1 is enabled" in plane.lcm("definitions", "enable", "ospf@1").stdout
 
 

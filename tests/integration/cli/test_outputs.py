@@ -133,6 +133,7 @@ def test_a_pipe_gets_whole_lines_and_no_colours(plane: ControlPlaneProcess) -> N
         (("workers", "get", "gamma"), 1, "'gamma' matches 2 workers: gamma-1 (w-"),
         (("workers", "stop", "broken"), 1, "cannot stop: the worker has FAILED; retry or terminate it"),
         (("workers", "stop", "broken", "--dry-run"), 1, "this would be rejected: cannot stop"),
+        (("workers", "license", "alpha", "register", "--dry-run"), 1, "rejected: the worker has no license token"),
         (("workers", "terminate", "alpha"), 1, "pass --yes"),
         (("workers", "create", "alpha", "-t", "small"), 1, "alpha"),
         (("workers", "create", "beta", "-t", "smla"), 1, "did you mean small"),
@@ -151,6 +152,7 @@ def test_a_pipe_gets_whole_lines_and_no_colours(plane: ControlPlaneProcess) -> N
         (("workers", "list", "-s", "rnning"), 2, "must be one of pending"),
         (("settings", "set", "min_wrkers", "2"), 2, "did you mean min_workers?"),
         (("settings", "set", "min_workers", "two"), 2, "must be a whole number"),
+        (("settings", "set", "min_workers", "3"), 1, "pass --yes"),
         (("breaker", "reset"), 1, "no breaker is open"),
         (("leadership", "reset", "worker-controler"), 1, "did you mean worker-controller?"),
         (("tokens", "create", "anna", "--role", "king"), 2, "role: "),
@@ -170,7 +172,7 @@ def test_a_dry_run_changes_nothing(plane: ControlPlaneProcess) -> None:
         ("workers", "drain", "alpha"),
         ("workers", "terminate", "alpha"),
         ("workers", "hold", "alpha", "--reason", "why"),
-        ("workers", "license", "alpha", "register"),
+        ("workers", "license", "alpha", "deregister"),
         ("workers", "create", "dry", "--template", "small"),
         ("workers", "retry", "broken"),
         ("workers", "edit", "alpha", "--tag", "team=red"),
@@ -233,10 +235,10 @@ def test_the_rest_of_the_changes(plane: ControlPlaneProcess, controller: FakeWor
     assert "on hold   by bootstrap: storm" in plane.lcm("fleet").stdout
     plane.lcm("fleet", "release")
     assert (
-        plane.lcm("settings", "set", "min-workers", "2").stdout
+        plane.lcm("settings", "set", "min-workers", "2", "--yes").stdout
         == "min_workers is 2 (was 0).\nNo worker will be stopped within 5 minutes.\n"
     )
-    assert plane.lcm("settings", "unset", "MIN_WORKERS").stdout.startswith("min_workers is 0 (was 2).\n")
+    assert plane.lcm("settings", "unset", "MIN_WORKERS", "--yes").stdout.startswith("min_workers is 0 (was 2).\n")
     made = plane.lcm("tokens", "create", "ben", "--role", "viewer", "--expires", "30d")
     assert plane.lcm("whoami", "-o", "name", env={"LCM_TOKEN": made.stdout.strip()}).stdout == "ben\n"
     plane.lcm("tokens", "revoke", "ben", "--yes")

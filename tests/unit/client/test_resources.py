@@ -14,6 +14,7 @@ from lcm.client.errors import NotFoundError, NotPossibleNowError, Unauthenticate
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import ActorKind, DecisionReport
+from lcm.model.change_preview import PreviewWorkerRequest, WorkerAction
 from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.lablet.record import (
     CreateDefinitionRequest,
@@ -101,7 +102,10 @@ class Tour:
             cml_username="u",
             cml_password=SecretStr("p w"),
         )
+        assert (await self.admin.workers.preview_create(body)).refusal == ""
         made = await self.admin.workers.create(body)
+        preview = await self.admin.workers.preview(made.id, PreviewWorkerRequest(action=WorkerAction.STOP))
+        assert preview.change == "PENDING, desired RUNNING → PENDING, desired STOPPED"
         launch = LaunchIntentRequest(version=made.version, attempt=1, parameters={"ImageId": "ami-1"})
         worker = await self.controller.write_launch(LEADER, made.id, launch)
         for status in (
@@ -213,6 +217,7 @@ class Tour:
         assert (await admin.lablets.access(made.id)).worker_id == worker.id
         given_back = ReleaseLabletRequest(status=LabletStatus.PENDING_SCHEDULING, version=lablet.version, reason="lost")
         assert (await inside.release_lablet(SCHEDULER, made.id, given_back)).worker_id is None
+        assert "TERMINATED immediately" in (await admin.lablets.preview_termination(made.id)).effect
         assert (await admin.lablets.terminate(made.id, "enough")).status is LabletStatus.TERMINATED
         assert (await admin.lablets.delete(made.id)).status is LabletStatus.TERMINATED
         steps = [step.to_status async for step in admin.lablets.history(made.id)]
@@ -222,6 +227,7 @@ class Tour:
         """The fleet, templates and tokens."""
         admin, fleet = self.admin, self.admin.fleet
         assert (await fleet.hold(HoldRequest(reason="wait"))).hold is not None
+        assert (await fleet.preview_release()).change == "on hold → released"
         assert (await fleet.release()).hold is None
         assert not any(breaker.open for breaker in (await fleet.reset_breakers("eu-west-1")).breakers.values())
         assert (await fleet.summary()).workers == 4

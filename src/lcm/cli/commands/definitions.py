@@ -11,8 +11,8 @@ from lcm.cli.errors import CommandError
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.completion import complete_definitions, complete_versions
-from lcm.cli.runtime.options import make_command_group
-from lcm.cli.runtime.session import Session
+from lcm.cli.runtime.options import YesOption, make_command_group
+from lcm.cli.runtime.session import Session, confirm_change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,16 +110,26 @@ async def create_definition(
 async def enable_definition(session: Session, name: VersionArgument) -> None:
     """Enable a version: lablets can be created from it."""
     found = await _find_single_version(session, name)
-    session.forecast = [("then", "lablets can be created from it")]
+    change = "enabled (no change)" if found.enabled else "disabled → enabled"
+    session.forecast = [(found.id, change), ("then", "Lablets can be created from it.")]
     done = await session.client.definitions.enable(found.name, found.version)
     _print_result(session, done, "is enabled: lablets can be created from it")
 
 
 @command(app, "disable", mutates=True)
-async def disable_definition(session: Session, name: VersionArgument) -> None:
-    """Disable a version: no new lablets can be created from it."""
+async def disable_definition(session: Session, name: VersionArgument, yes: YesOption = False) -> None:
+    """Disable a version: no new lablets can be created from it. Asks for confirmation."""
+    from lcm.model.change_preview import describe_disabled_definition
+    from lcm.model.lablet.status import FINAL_LABLET_STATUSES
+
     found = await _find_single_version(session, name)
-    session.forecast = [("then", "no new lablets can be created from it; existing lablets are unaffected")]
+    if not found.enabled:
+        effect = "No change needed: it is already disabled."
+    else:
+        lablets = session.client.lablets.list(definition=[found.id], exclude_statuses=sorted(FINAL_LABLET_STATUSES))
+        effect = describe_disabled_definition(len([each async for each in lablets]))
+        confirm_change(session, [effect], f"Disable {found.id}?", yes=yes)
+    session.forecast = [(found.id, "enabled → disabled" if found.enabled else "disabled (no change)"), ("then", effect)]
     done = await session.client.definitions.disable(found.name, found.version)
     _print_result(session, done, "is disabled: no new lablets can be created from it")
 

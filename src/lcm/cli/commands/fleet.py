@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
+from lcm.cli.runtime.forecast import forecast_lines
 from lcm.cli.runtime.options import BeforeOption, RequiredReasonOption, SinceOption, UntilOption, make_command_group
 from lcm.cli.runtime.session import Session
 
@@ -50,7 +51,8 @@ async def hold_fleet(session: Session, reason: RequiredReasonOption, until: Unti
 @command(app, "release", mutates=True)
 async def release_fleet(session: Session) -> None:
     """Release the hold on the fleet. Holds on single workers stay."""
-    session.forecast = [("then", "controllers bring workers to their desired state again")]
+    if session.dry_run:
+        session.forecast = forecast_lines("fleet", await session.client.fleet.preview_release())
     _print_state(
         session, await session.client.fleet.release(), "The fleet is released; controllers make changes again."
     )

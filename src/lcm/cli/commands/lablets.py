@@ -9,6 +9,7 @@ import typer
 from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.completion import complete_definitions, complete_lablets, complete_workers
+from lcm.cli.runtime.forecast import forecast_lines
 from lcm.cli.runtime.options import ReasonOption, YesOption, make_command_group
 from lcm.cli.runtime.session import Session, confirm_by_name, require_terminal
 
@@ -159,11 +160,11 @@ async def create_lablet(
     if_lost: IfLostOption = "reschedule",
 ) -> None:
     """Create a lablet. It is placed on a matching worker; if there is none, one is started or launched."""
+    from lcm.cli.output.lablet_views import preview_lines
+
     body = _create_request(definition, name, owner, region, starts, ends, ttl, if_lost)
     if session.dry_run:
-        preview = await session.client.lablets.preview(body)
-        cost = f" (${preview.cost_per_hour_usd:g} more per hour)" if preview.cost_per_hour_usd else ""
-        session.forecast = [("then", f"{preview.reason}{cost}")]
+        session.forecast = preview_lines(await session.client.lablets.preview(body))
     created = await session.client.lablets.create(body)
     text = f"{created.name} created from {created.definition}.\nWait for it: lcm lablets wait {created.name}"
     session.printer.item(created, created.name, lambda _: session.printer.line(text))
@@ -192,8 +193,6 @@ async def terminate_lablet(
 ) -> None:
     """Terminate a lablet: its lab is stopped, wiped and deleted. Asks for confirmation."""
     from lcm.cli.runtime.lookup import find_lablet
-    from lcm.control_plane.lablets.lifecycle import request_termination as ended
-    from lcm.core import clock
     from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 
     lablet = await find_lablet(session.client, name)
@@ -202,8 +201,8 @@ async def terminate_lablet(
         question = f"Terminate {lablet.name}, which is {lablet.status}, and delete its lab?"
         if not confirm_by_name(question, lablet.name):
             raise CommandError("no changes made")
-    after = ended(lablet, clock.now(), reason or "")
-    session.forecast = [(lablet.name, _end_description(lablet, after))]
+    if session.dry_run:
+        session.forecast = forecast_lines(lablet.name, await session.client.lablets.preview_termination(lablet.id))
     changed = await session.client.lablets.terminate(lablet.id, reason)
     line = f"{changed.name} is {changed.status}"
     if changed.version == lablet.version:
@@ -259,15 +258,6 @@ def _create_request(
         "lost_worker_policy": None if if_lost == "reschedule" else if_lost,
     }
     return validate(CreateLabletRequest, {key: value for key, value in fields.items() if value is not None})
-
-
-def _end_description(before: Lablet, after: Lablet) -> str:
-    """The status change that termination causes."""
-    if after.version == before.version:
-        return f"{before.status} (no change)"
-    if after.status is not before.status:
-        return f"{before.status} → {after.status}"
-    return f"{before.status}, then {after.ending} once its lab is stopped, wiped and deleted"
 
 
 async def _worker_names(session: Session, lablets: Iterable[Lablet]) -> dict[str, str]:

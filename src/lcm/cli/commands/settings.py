@@ -8,8 +8,8 @@ import typer
 
 from lcm.cli.errors import UsageError
 from lcm.cli.runtime.command import command
-from lcm.cli.runtime.options import make_command_group
-from lcm.cli.runtime.session import Session, parse_value
+from lcm.cli.runtime.options import YesOption, make_command_group
+from lcm.cli.runtime.session import Session, confirm_change, parse_value
 
 if TYPE_CHECKING:
     from lcm.model.fleet.settings import FleetSettings
@@ -28,32 +28,41 @@ async def show_settings(session: Session) -> None:
 
 @command(app, "set", mutates=True)
 async def set_setting(
-    session: Session, key: KeyArgument, value: Annotated[str, typer.Argument(metavar="VALUE", help="New value.")]
+    session: Session,
+    key: KeyArgument,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="New value.")],
+    yes: YesOption = False,
 ) -> None:
-    """Store a value. It overrides the startup configuration until it is unset."""
+    """Store a value. It overrides the startup configuration until it is unset. Asks for confirmation."""
     group, name = _find_setting(key)
-    await _change_setting(session, group, name, parse_value(value))
+    await _change_setting(session, group, name, parse_value(value), yes=yes)
 
 
 @command(app, "unset", mutates=True)
-async def unset_setting(session: Session, key: KeyArgument) -> None:
-    """Remove a stored value. The startup configuration or the default applies again."""
+async def unset_setting(session: Session, key: KeyArgument, yes: YesOption = False) -> None:
+    """Remove a stored value. The startup configuration or the default applies again. Asks for confirmation."""
     group, name = _find_setting(key)
-    await _change_setting(session, group, name, None)
+    await _change_setting(session, group, name, None, yes=yes)
 
 
-async def _change_setting(session: Session, group: str, name: str, value: Any) -> None:
+async def _change_setting(session: Session, group: str, name: str, value: Any, *, yes: bool) -> None:
     from lcm.cli.runtime.options import validate
     from lcm.model.fleet.settings import FleetSettingsPatch
 
     patch = validate(FleetSettingsPatch, {group: {name: value}})
     before = _format_setting(await session.client.fleet.settings(), group, name)
-    effects = (await session.client.fleet.preview_settings(patch)).effects
-    change = f"{before} → {'startup configuration' if value is None else value}"
-    session.forecast = [(name, change), *(("then", effect) for effect in effects)]
+    preview = await session.client.fleet.preview_settings(patch)
+    effects = preview.effects
+    change = next((each for each in preview.changes if each.name == name), None)
+    if change is not None:
+        text = f"{before} → {_format_value(change.after)}"
+        confirm_change(session, [f"{name}: {text}", *effects], f"Change {name}?", yes=yes)
+    else:
+        text = f"{before} (no change)"
+    session.forecast = [(name, text), *(("then", effect) for effect in effects)]
     after = await session.client.fleet.change_settings(patch)
-    text = "\n".join([f"{name} is {_format_setting(after, group, name)} (was {before}).", *effects])
-    session.printer.item(after, name, lambda _: session.printer.line(text))
+    lines = "\n".join([f"{name} is {_format_setting(after, group, name)} (was {before}).", *effects])
+    session.printer.item(after, name, lambda _: session.printer.line(lines))
 
 
 def _find_setting(key: str) -> tuple[str, str]:

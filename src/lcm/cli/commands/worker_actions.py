@@ -9,12 +9,12 @@ import typer
 from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.completion import complete_templates
+from lcm.cli.runtime.forecast import forecast_action, forecast_edit, forecast_license, forecast_lines
 from lcm.cli.runtime.options import ReasonOption, RequiredReasonOption, UntilOption, WorkerArgument, YesOption, validate
 from lcm.cli.runtime.session import Session, confirm, confirm_by_name, require_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from datetime import datetime
 
     from lcm.model.worker.record import Worker
 
@@ -118,9 +118,10 @@ async def create_worker(
         fields["idle_detection_enabled"] = False
     if license_token_file is not None:
         fields["license_token"] = _read_license_token(license_token_file)
-    then = "no instance is launched until it is started" if stopped else f"a {chosen.instance_type} is launched"
-    session.forecast = [("then", f"{then} (${chosen.cost_per_hour_usd:g} per hour while it runs, plus its disks)")]
-    created = await session.client.workers.create(validate(CreateWorkerRequest, fields))
+    body = validate(CreateWorkerRequest, fields)
+    if session.dry_run:
+        session.forecast = forecast_lines(name, await session.client.workers.preview_create(body))
+    created = await session.client.workers.create(body)
     hint = "" if stopped else f"\nWait for it: lcm workers wait {created.name} --for ready"
     _print_result(
         session,
@@ -161,10 +162,10 @@ async def edit_worker(
     fields = {field: value for field, value in given.items() if value is not None}
     if not fields:
         raise UsageError("nothing to change: give at least one option; lcm workers edit --help lists them")
-    session.forecast = [(worker.name, f"changes: {', '.join(sorted(fields))}")]
-    changed = await session.client.workers.patch(
-        worker.id, validate(UpdateWorkerRequest, fields), version=worker.version
-    )
+    body = validate(UpdateWorkerRequest, fields)
+    if session.dry_run:
+        await forecast_edit(session, worker, body)
+    changed = await session.client.workers.patch(worker.id, body, version=worker.version)
     same = changed.version == worker.version
     _print_result(session, changed, f"{changed.name} {'is up to date; no change needed' if same else 'updated'}.")
 
@@ -281,8 +282,8 @@ async def hold_worker(
     """Hold a worker: controllers change nothing on it. It is still observed and explained."""
     from lcm.cli.output.durations import format_hold_end, parse_time
     from lcm.cli.runtime.lookup import find_worker
-    from lcm.control_plane.workers import lifecycle
     from lcm.core import clock
+    from lcm.model.change_preview import WorkerAction
     from lcm.model.worker.requests import HoldRequest
 
     worker = await find_worker(session.client, name)
@@ -290,7 +291,8 @@ async def hold_worker(
     if until is not None:
         fields["until"] = parse_time(until, clock.now(), "--until")
     body = validate(HoldRequest, fields)
-    session.forecast = _forecast(worker, lambda now: lifecycle.hold(worker, body, "you", now), session.dry_run)
+    if session.dry_run:
+        await forecast_action(session, worker, WorkerAction.HOLD)
     held = await session.client.workers.hold(worker.id, body)
     end = format_hold_end(None if held.hold is None else held.hold.until)
     _print_result(session, held, f"{held.name} is on hold, {end}.\nTo release it: lcm workers release {held.name}")
@@ -315,8 +317,8 @@ async def license_worker(
     body = validate(LicenseRequest, fields)
     worker = await find_worker(session.client, name)
     registers = body.operation == "register"
-    then = "CML registers the license" if registers else "the license is deregistered and its token is removed"
-    session.forecast = [(worker.name, f"license {worker.license_status}"), ("then", then)]
+    if session.dry_run:
+        session.forecast = forecast_license(worker, body)
     updated = await session.client.workers.license(worker.id, body)
     hint = f"\nWait for it: lcm workers wait {updated.name} --for license" if registers else ""
     _print_result(
@@ -335,11 +337,11 @@ async def _find_and_send(session: Session, name: str, verb: str, reason: str | N
 async def _send(session: Session, worker: Worker, verb: str, reason: str | None) -> None:
     """Preview a dry run, send the command, and print the result."""
     from lcm.cli.runtime.waiting import parse_goal
+    from lcm.model.change_preview import WorkerAction
 
     if session.dry_run:
-        session.forecast = _forecast(worker, _local_rule(worker, verb, reason), dry=True)
-        explanation = await session.client.workers.explain(worker.id)
-        session.forecast.append(("now", explanation.summary))
+        action = WorkerAction.TERMINATE if verb == LEAKING_TERMINATION else WorkerAction(verb)
+        await forecast_action(session, worker, action, release_license=verb != LEAKING_TERMINATION)
     changed = await command_call(session, verb)(worker.id, reason)
     same = changed.version == worker.version
     hint = _WAIT_GOALS.get(verb)
@@ -368,43 +370,6 @@ def command_call(session: Session, verb: str) -> Callable[[str, str | None], Awa
         "release": workers.release,
     }
     return calls[verb]
-
-
-def _local_rule(worker: Worker, verb: str, reason: str | None) -> Callable[[datetime], Worker]:
-    """The control plane's rule for the command, applied locally for a dry run."""
-    from lcm.control_plane.workers import lifecycle
-
-    rules: dict[str, Callable[[datetime], Worker]] = {
-        "start": lambda now: lifecycle.start(worker, now),
-        "stop": lambda now: lifecycle.stop(worker, now, reason),
-        "drain": lambda now: lifecycle.drain(worker, now, reason),
-        "cancel-drain": lambda now: lifecycle.cancel_drain(worker, now),
-        "retry": lambda now: lifecycle.retry(worker, now),
-        "trust": lambda now: lifecycle.trust(worker, now),
-        "terminate": lambda now: lifecycle.terminate(worker, now),
-        LEAKING_TERMINATION: lambda now: lifecycle.terminate(worker, now, release_license=False),
-        "release": lambda now: lifecycle.release(worker, now),
-    }
-    return rules[verb]
-
-
-def _forecast(worker: Worker, rule: Callable[[datetime], Worker], dry: bool) -> list[tuple[str, str]]:
-    """The expected result of a dry run; a refusal has the text that the control plane would send."""
-    if not dry:
-        return []
-    from lcm.control_plane.errors import ProblemError
-    from lcm.core import clock
-    from lcm.model.worker.status import IllegalWorkerTransitionError
-
-    try:
-        after = rule(clock.now())
-    except (ProblemError, IllegalWorkerTransitionError) as error:
-        raise CommandError(f"this would be rejected: {error}") from None
-    before = f"{worker.status}, desired {worker.desired_status}"
-    result = f"{after.status}, desired {after.desired_status}"
-    step = f"{before} → {result}" if result != before else f"{before} (no change)"
-    clause = _next_step(after)
-    return [(worker.name, step), ("then", f"{clause[0].upper()}{clause[1:]}.")]
 
 
 def _next_step(worker: Worker) -> str:

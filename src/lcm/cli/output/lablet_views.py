@@ -172,6 +172,17 @@ def show_rejections(printer: Printer, rejections: Sequence[Rejection], total: in
         printer.line(f"and {total - len(shown)} more; -o json shows {len(rejections)}")
 
 
+def preview_lines(preview: LabletPreview) -> list[tuple[str, str]]:
+    """A placement preview in a few lines, for a dry run."""
+    reason = preview.reason
+    lines = [("then", f"{reason[0].upper()}{reason[1:]}.")]
+    if preview.blocked:
+        lines.append(("waits", f"Nothing is placed at present: {preview.blocked}."))
+    if preview.cost_per_hour_usd:
+        lines.append(("cost", f"${preview.cost_per_hour_usd:g} more per hour"))
+    return lines
+
+
 def show_preview(printer: Printer, preview: LabletPreview) -> None:
     """Print a placement preview: the result first, then candidates and rejections."""
     printer.line(f"{preview.definition}: {preview.reason}.")

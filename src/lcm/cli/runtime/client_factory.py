@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _MASK = "***"
 _IDLE_SECONDS = 3.0  # shorter than the keep-alive of the server
-_READ_ONLY_POSTS = ("/api/lablets/preview", "/api/settings/preview")  # these change nothing
+_PREVIEW = "/preview"  # the end of the paths that are posted to and change nothing
 _SECRET_FIELDS = ("license_token", "cml_password", "token")
 
 
@@ -51,7 +51,7 @@ class ReadOnlyTransport:
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         parsed = urlsplit(request.url)
-        if request.method == "GET" or parsed.path in _READ_ONLY_POSTS:
+        if request.method == "GET" or parsed.path.endswith(_PREVIEW):
             return await self._wire.send(request)
         path = parsed.path + (f"?{parsed.query}" if parsed.query else "")
         raise DryRunStopError(request.method, path, _mask_secrets(json.loads(request.body or b"null")))
@@ -120,7 +120,10 @@ def show_dry_run(session: Session, stop: DryRunStopError) -> None:
     printer = session.printer
     if not printer.for_people:
         request = {"method": stop.method, "path": stop.path, "body": stop.body}
-        printer.data({"dry_run": True, "server": session.target.url, "request": request, **dict(session.forecast)})
+        forecast: dict[str, str] = {}
+        for label, text in session.forecast:  # a label may repeat, such as that of each effect
+            forecast[label] = f"{forecast[label]} {text}" if label in forecast else text
+        printer.data({"dry_run": True, "server": session.target.url, "request": request, **forecast})
         return
     printer.line("Dry run: no changes made.")
     body = "" if stop.body in (None, {}, {"reason": None}) else f" {json.dumps(stop.body, ensure_ascii=False)}"

@@ -12,7 +12,7 @@ from lcm.cli.errors import FAILED, INTERRUPTED, OK, CommandError, print_error
 from lcm.cli.output.printer import Printer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from lcm.cli.runtime.options import OutputFormat
     from lcm.cli.runtime.target import Target
@@ -108,6 +108,17 @@ async def _run_session(session: Session, work: Callable[[Session], Awaitable[Non
 def confirm(question: str) -> bool:
     """Whether the user confirms. Without a terminal it raises."""
     return _ask(f"{question} [y/N] ").lower() in ("y", "yes")
+
+
+def confirm_change(session: Session, effects: Sequence[str], question: str, *, yes: bool) -> None:
+    """Print what would happen and ask. With --yes or in a dry run nobody is asked; without a yes it raises."""
+    if yes or session.dry_run:
+        return
+    require_terminal()
+    for effect in effects:
+        sys.stderr.write(f"{effect}\n")
+    if not confirm(question):
+        raise CommandError("no changes made")
 
 
 def confirm_by_name(question: str, name: str) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.model.audit import ActorKind
+    from lcm.model.change_preview import ChangePreview
     from lcm.model.fleet.activity_summary import ActivitySummary
     from lcm.model.fleet.history import FleetHistory, HistoryRange
     from lcm.model.system import SystemHealth
@@ -111,6 +112,13 @@ class Fleet(Resource):
     async def settings(self) -> FleetSettings:
         """The effective settings."""
         return await self._send(ApiRequest("fleet.settings", "GET", api_path("settings")), FleetSettings)
+
+    async def preview_release(self) -> ChangePreview:
+        """What happens when the hold of the fleet ends. Nothing is changed."""
+        from lcm.model.change_preview import ChangePreview
+
+        path = api_path("fleet", "release", "preview")
+        return await self._send(ApiRequest("fleet.preview-release", "POST", path), ChangePreview)
 
     async def preview_settings(self, body: FleetSettingsPatch) -> SettingsPreview:
         """What a change of settings would do. Nothing is stored."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from lcm.model.audit import LabletHistoryEntry
+    from lcm.model.change_preview import ChangePreview
     from lcm.model.lablet.access import LabletAccess
     from lcm.model.lablet.placement import LabletPreview
     from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest
@@ -109,6 +110,13 @@ class Lablets(Resource):
         return await self._send(
             ApiRequest("lablets.access", "GET", api_path("lablets", lablet_id, "access")), LabletAccess
         )
+
+    async def preview_termination(self, lablet_id: str) -> ChangePreview:
+        """What its termination would do. Nothing is changed."""
+        from lcm.model.change_preview import ChangePreview
+
+        path = api_path("lablets", lablet_id, "preview")
+        return await self._send(ApiRequest("lablets.preview-termination", "POST", path), ChangePreview)
 
     async def preview(self, body: CreateLabletRequest) -> LabletPreview:
         """Where it would be placed, without creating it."""

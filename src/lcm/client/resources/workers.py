@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from lcm.model.audit import WorkerHistoryEntry
+    from lcm.model.change_preview import ChangePreview, PreviewWorkerRequest
     from lcm.model.worker.explain import Explanation
     from lcm.model.worker.metrics import MetricsSample
     from lcm.model.worker.requests import (
@@ -75,6 +76,20 @@ class Workers(Resource):
             idempotency_key=key or new_idempotency_key(),
         )
         return await self._send(call, Worker)
+
+    async def preview_create(self, body: CreateWorkerRequest) -> ChangePreview:
+        """What creating a worker would do. Nothing is changed."""
+        from lcm.model.change_preview import ChangePreview
+
+        call = ApiRequest("workers.preview-create", "POST", api_path("workers", "preview"), body=encode_body(body))
+        return await self._send(call, ChangePreview)
+
+    async def preview(self, worker_id: str, body: PreviewWorkerRequest) -> ChangePreview:
+        """What an action would do. Nothing is changed."""
+        from lcm.model.change_preview import ChangePreview
+
+        path = api_path("workers", worker_id, "preview")
+        return await self._send(ApiRequest("workers.preview", "POST", path, body=encode_body(body)), ChangePreview)
 
     async def get(self, worker_id: str) -> Worker:
         """One worker."""

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.lablets.definitions import resolve_definition
 from lcm.control_plane.lablets.lifecycle import build_lablet
 from lcm.control_plane.lablets.planning import SchedulingInputs, make_planner, read_scheduling_inputs
+from lcm.control_plane.records.kinds import LABLETS
+from lcm.control_plane.records.unit_of_work import name_taken_problem
+from lcm.control_plane.store.port import Where
 from lcm.core import clock
 from lcm.model.lablet.placement import LabletPreview, PlacementCandidate, PreviewOutcome
 from lcm.model.lablet.record import MAX_REJECTIONS
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -46,6 +50,8 @@ async def _preview(context: ControlPlaneContext, request: CreateLabletRequest) -
     lablet = build_lablet(request, definition, lablet_id=clock.new_id("l"), by="preview", now=now)
     if request.aws_region is not None:
         context.region(request.aws_region)
+    if request.name is not None:
+        await _check_name(context, request.name)
     inputs = await read_scheduling_inputs(context, now, lablet)
     plan, view = await _plan(context, inputs, lablet, now)
     preview = _described(plan, view, lablet, inputs.outcomes(context, plan), {each.id: each for each in inputs.workers})
@@ -57,6 +63,13 @@ async def _preview(context: ControlPlaneContext, request: CreateLabletRequest) -
             **_under_hold(inputs, preview),
         }
     )
+
+
+async def _check_name(context: ControlPlaneContext, name: str) -> None:
+    """Raise what the store would report if another lablet has this name."""
+    where = Where(any_of={"name": [name]}, none_of={"status": sorted(FINAL_LABLET_STATUSES)})
+    for other in (await context.store.find(LABLETS, where, limit=1)).items:
+        raise name_taken_problem("lablet", name, other.id)
 
 
 async def _plan(

@@ -337,10 +337,15 @@ def _in_service(worker: Worker) -> bool:
     return worker.status is WorkerStatus.RUNNING and worker.desired_status is DesiredStatus.RUNNING
 
 
+def name_taken_problem(what: str, name: str, owner: str) -> ProblemError:
+    """The problem of a name that another record has."""
+    detail = f"name: {name} is already used by {what} {owner}; choose another"
+    return ProblemError(ProblemCode.NAME_TAKEN, detail, current={f"{what}_id": owner})
+
+
 def _unique_violation_problem(violation: UniqueViolationError) -> ProblemError:
     if violation.field == "name":
         what = "lablet" if violation.kind == LABLETS.name else "worker"
-        detail = f"name: {violation.value} is already used by {what} {violation.owner}; choose another"
-        return ProblemError(ProblemCode.NAME_TAKEN, detail, current={f"{what}_id": violation.owner})
+        return name_taken_problem(what, violation.value, violation.owner)
     detail = f"instance {violation.value} already belongs to worker {violation.owner}"
     return ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"worker_id": violation.owner})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.store.port import Kind, Store, StoredDocument
     from lcm.control_plane.web.list_query import ListQuery
-    from lcm.control_plane.web.workers.action_preview import ActionPreview
+    from lcm.model.change_preview import ChangePreview
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
@@ -62,7 +62,7 @@ async def _matching_documents(store: Store, kind: Kind, query: ListQuery, noun: 
 
 
 def render_bulk_confirmation(
-    previews: Sequence[tuple[Worker | Lablet, ActionPreview]],
+    previews: Sequence[tuple[Worker | Lablet, ChangePreview]],
     *,
     action_url: str,
     name: str,
@@ -96,7 +96,7 @@ def render_bulk_confirmation(
     )
 
 
-def _group_by_effect(changing: Sequence[tuple[Worker | Lablet, ActionPreview]]) -> list[tuple[list[str], str, str]]:
+def _group_by_effect(changing: Sequence[tuple[Worker | Lablet, ChangePreview]]) -> list[tuple[list[str], str, str]]:
     """Names, status and effect; records with the same status and effect share one line."""
     groups: dict[tuple[str, str], list[str]] = {}
     for record, preview in changing:

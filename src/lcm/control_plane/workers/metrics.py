@@ -12,7 +12,8 @@ from lcm.control_plane.store.port import Sample
 from lcm.core import clock
 from lcm.core.clock_guard import TOLERANCE_SECONDS
 from lcm.model.problems import ProblemCode
-from lcm.model.worker.metrics import BatchResult
+from lcm.model.worker.cost import METRICS_MAX_AGE
+from lcm.model.worker.metrics import BatchResult, MetricsSample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Leader
     from lcm.control_plane.store.port import Store
-    from lcm.model.worker.metrics import MetricsSample
     from lcm.model.worker.requests import MetricsBatch
 
 METRICS_SERIES = "metrics"
@@ -38,6 +38,12 @@ async def read_metrics(store: Store, worker_id: str, *, since: datetime, limit: 
     until = clock.now() + timedelta(seconds=TOLERANCE_SECONDS)
     samples = await store.read_samples(METRICS_SERIES, worker_id, since=since, limit=limit)
     return [sample for sample in samples if sample.at <= until]
+
+
+async def read_latest_sample(store: Store, worker_id: str) -> MetricsSample | None:
+    """Its newest sample; None if that is too old for statements about the present."""
+    samples = await read_metrics(store, worker_id, since=clock.now() - METRICS_MAX_AGE)
+    return MetricsSample.model_validate_json(samples[-1].body) if samples else None
 
 
 class MetricsService:

@@ -14,6 +14,7 @@ from lcm.control_plane.http.pagination import Cursor, Limit
 from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.control_plane.services import get_services
 from lcm.model.base import Ack, RegionName
+from lcm.model.change_preview import ChangePreview
 from lcm.model.fleet.history import FleetHistory, HistoryRange
 from lcm.model.fleet.plan import FleetPlan
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
@@ -68,6 +69,12 @@ async def hold_fleet(request: Request, caller: Operator, body: HoldRequest) -> F
 async def release_fleet(request: Request, caller: Operator) -> FleetState:
     """Release the hold on the fleet."""
     return await get_services(request).fleet.release(caller)
+
+
+@router.post("/fleet/release/preview")
+async def preview_fleet_release(request: Request, caller: Viewer) -> ChangePreview:
+    """Preview the release of the fleet: what waits for it and will then be done. Nothing is changed."""
+    return await get_services(request).previews.release_of_fleet()
 
 
 @router.post("/fleet/breaker/reset", status_code=202)

@@ -30,10 +30,12 @@ from lcm.control_plane.http.query_params import (
     parse_sort,
 )
 from lcm.control_plane.lablets import preview
+from lcm.control_plane.lablets.termination_preview import preview_terminations
 from lcm.control_plane.records.search_text import search_condition
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import FieldValue, Where
 from lcm.model.base import SingleLineText
+from lcm.model.change_preview import ChangePreview
 from lcm.model.lablet.access import LabletAccess
 from lcm.model.lablet.placement import LabletPreview
 from lcm.model.lablet.record import CreateLabletRequest, Lablet
@@ -104,6 +106,15 @@ async def create_lablet(
 async def preview_lablet(request: Request, caller: Viewer, body: CreateLabletRequest) -> LabletPreview:
     """Preview a placement: matching workers, rejected workers with reasons, and the instance that would be launched."""
     return await preview.preview_lablet(get_services(request).context, body)
+
+
+@router.post("/{lablet_id}/preview", responses=error_responses(404))
+async def preview_lablet_termination(request: Request, caller: Viewer, lablet_id: LabletIdPath) -> ChangePreview:
+    """Preview the termination of a lablet: what would happen, and what would be lost. Nothing is changed."""
+    services = get_services(request)
+    lablet = Lablet.model_validate_json((await services.lablets.get(lablet_id)).body)
+    ((_, found),) = await preview_terminations(services.context.store, [lablet])
+    return found
 
 
 @router.get("/{lablet_id}", response_model=Lablet, responses=error_responses(404))

@@ -34,6 +34,7 @@ from lcm.control_plane.records.search_text import search_condition
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Where
 from lcm.model.base import RequestedTime, SingleLineText
+from lcm.model.change_preview import ChangePreview, PreviewWorkerRequest
 from lcm.model.worker.explain import Explanation
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import (
@@ -92,6 +93,22 @@ async def create_worker(
 ) -> Response:
     """Create a worker. The worker controller launches it."""
     return versioned_response(await get_services(request).workers.create(caller, body, key), 201)
+
+
+@router.post("/preview")
+async def preview_new_worker(request: Request, caller: Viewer, body: CreateWorkerRequest) -> ChangePreview:
+    """Preview the creation of a worker: whether it would be accepted, and what it would cost. Nothing is changed."""
+    return await get_services(request).previews.create(body)
+
+
+@router.post("/{worker_id}/preview", responses=error_responses(404))
+async def preview_worker_action(
+    request: Request, caller: Viewer, worker_id: WorkerIdPath, body: PreviewWorkerRequest
+) -> ChangePreview:
+    """Preview an action: what would happen, how long that takes, what it costs, and what would be lost."""
+    services = get_services(request)
+    worker = Worker.model_validate_json((await services.workers.get(worker_id)).body)
+    return await services.previews.preview(worker, body)
 
 
 @router.get("/{worker_id}", response_model=Worker, responses=error_responses(404))

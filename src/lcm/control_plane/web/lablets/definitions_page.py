@@ -28,8 +28,9 @@ from lcm.control_plane.web.forms import (
 )
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
 from lcm.core import clock
-from lcm.model.formatting import count_with_verb
+from lcm.model.change_preview import describe_disabled_definition
 from lcm.model.lablet.record import CreateDefinitionRequest, LabletDefinitionSummary
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.problems import HTTP_STATUS_BY_CODE
 
 if TYPE_CHECKING:
@@ -149,13 +150,13 @@ async def confirm_disable(
 ) -> HTMLResponse:
     """What disabling a version would do."""
     store, definition_id = get_services(request).context.store, f"{name}@{version}"
-    used = (await _lablets_per_definition(store)).get(definition_id, 0)
-    existing = f"{count_with_verb(used, 'existing lablet')} unaffected" if used else "no current lablet uses it"
+    current = Where(any_of={"definition": [definition_id]}, none_of={"status": sorted(FINAL_LABLET_STATUSES)})
+    used = sum(count for _, count, _ in await store.count_by(LABLETS, ["definition"], current))
     return render_fragment(
         "shared/_confirm_disable.html",
         action_url=f"/definitions/{name}/{version}/disable",
         what=definition_id,
-        effect=f"No new lablet will be created from this version; {existing}.",
+        effect=describe_disabled_definition(used),
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from lcm.control_plane.fleet.state_reads import read_fleet_state
-from lcm.control_plane.records.kinds import LABLETS, WORKERS
+from lcm.control_plane.lablets.termination_preview import preview_terminations
+from lcm.control_plane.records.kinds import LABLETS
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import OperatorUser
 from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_documents
@@ -16,55 +16,18 @@ from lcm.control_plane.web.forms import form_key, form_reason, form_version, rea
 from lcm.control_plane.web.lablets.detail_page import read_lablet
 from lcm.control_plane.web.lablets.list_page import LabletListQuery
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
-from lcm.control_plane.web.workers.action_preview import ActionPreview
-from lcm.core import clock
-from lcm.model.formatting import humanize_duration
 from lcm.model.lablet.record import Lablet
-from lcm.model.lablet.status import FINAL_LABLET_STATUSES, NOT_ON_CML_STATUSES, LabletStatus
-from lcm.model.worker.record import Worker
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES, NOT_ON_CML_STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.records.idempotency import IdempotencyKey
-    from lcm.model.worker.record import Hold
 
 
 router = APIRouter(include_in_schema=False)
-END_ACTION: Final = "end"
 _MAX_OWNERS_NAMED = 5
-
-
-def preview_termination(lablet: Lablet, worker_name: str, hold: Hold | None, now: datetime) -> ActionPreview:
-    """What ending the lablet would do now. `hold` is the hold of its worker or of the fleet."""
-    if lablet.status in FINAL_LABLET_STATUSES:
-        return ActionPreview(END_ACTION, changes=False, effect=f"It has already ended: {lablet.status}.")
-    if not lablet.wanted:
-        effect = "No change needed: it is already ending, and its lab is being removed."
-        return ActionPreview(END_ACTION, changes=False, effect=effect)
-    if lablet.status is LabletStatus.PENDING_SCHEDULING:
-        return ActionPreview(
-            END_ACTION,
-            effect="It will be TERMINATED immediately, without a placement.",
-            losses=(("Lab", "none yet"),),
-        )
-    worker_text = worker_name or "its worker"
-    if lablet.status is LabletStatus.SCHEDULED:
-        return ActionPreview(
-            END_ACTION,
-            effect=f"Its reserved capacity on {worker_text} will be released, and it will be TERMINATED immediately.",
-            losses=(("Lab", "none yet"),),
-        )
-    effect = (
-        f"the lab on {worker_text} will be stopped, wiped and deleted; then its reserved capacity will be released."
-    )
-    if hold is not None:
-        effect = f"{hold.by} put {worker_text} or the fleet on hold. After the release, {effect}"
-    else:
-        effect = effect[0].upper() + effect[1:]
-    return ActionPreview(END_ACTION, effect=effect, losses=_lost(lablet, worker_text, now))
 
 
 def bulk_loss_text(lablets: Sequence[Lablet]) -> str:
@@ -79,26 +42,13 @@ def bulk_loss_text(lablets: Sequence[Lablet]) -> str:
     return f"{labs} with {nodes} node{'' if nodes == 1 else 's'}, and all work of {named} in them." if with_lab else ""
 
 
-def _lost(lablet: Lablet, worker_text: str, now: datetime) -> tuple[tuple[str, str], ...]:
-    nodes = f"{lablet.requirements.nodes} node{'' if lablet.requirements.nodes == 1 else 's'}"
-    losses = [("Lab", f"{nodes} on {worker_text}, with all work of {lablet.owner} in them")]
-    if lablet.running_since is not None:
-        losses.append(("In use for", humanize_duration(now - lablet.running_since)))
-    addresses = [address for each in lablet.endpoints for address in each.addresses]
-    if addresses:
-        losses.append(("Addresses", ", ".join(addresses[:10]) + (" and more" if len(addresses) > 10 else "")))
-    if lablet.ports:
-        losses.append(("Ports", ", ".join(str(port) for port in sorted(lablet.ports.values()))))
-    return tuple(losses)
-
-
 @router.get("/lablets/confirm-end")
 async def confirm_bulk_termination(request: Request, user: OperatorUser) -> HTMLResponse:
     """What ending the selected lablets would do."""
     store = get_services(request).context.store
     selected = await selected_documents(request, store, LABLETS, LabletListQuery, "lablet")
     lablets = [Lablet.model_validate_json(each.body) for each in selected]
-    previews = await _preview_each(get_services(request), lablets)
+    previews = await preview_terminations(store, lablets)
     lost = bulk_loss_text([lablet for lablet, preview in previews if preview.changes])
     return render_bulk_confirmation(previews, action_url="/lablets/end", name="End", noun="lablet", lost=lost)
 
@@ -117,8 +67,8 @@ async def terminate_selected(request: Request, user: OperatorUser) -> HTMLRespon
 @router.get("/lablets/{lablet_id}/confirm-end")
 async def confirm_termination(request: Request, user: OperatorUser, lablet_id: str) -> HTMLResponse:
     """What ending the lablet would do."""
-    ((lablet, preview),) = await _preview_each(
-        get_services(request), [await read_lablet(get_services(request), lablet_id)]
+    ((lablet, preview),) = await preview_terminations(
+        get_services(request).context.store, [await read_lablet(get_services(request), lablet_id)]
     )
     return render_fragment(
         "shared/_confirm.html", action_url=f"/lablets/{lablet.id}/end", record=lablet, preview=preview, name="End"
@@ -150,20 +100,3 @@ async def _terminate(
     reason = form_reason(form)
     body = await services.lablets.terminate(caller, lablet_id, reason=reason, if_match=version, key=key)
     return Lablet.model_validate_json(body)
-
-
-async def _preview_each(services: Services, lablets: Sequence[Lablet]) -> list[tuple[Lablet, ActionPreview]]:
-    """What ending each lablet would do now. A hold of the fleet or of its worker delays the removal of a lab."""
-    store, now = services.context.store, clock.now()
-    fleet_hold = (await read_fleet_state(store)).hold
-    ids = sorted({each.worker_id for each in lablets if each.worker_id is not None})
-    workers = {
-        each: Worker.model_validate_json(stored.body) for each, stored in (await store.get_many(WORKERS, ids)).items()
-    }
-    previews = []
-    for lablet in lablets:
-        worker = workers.get(lablet.worker_id or "")
-        holds = (fleet_hold, None if worker is None else worker.hold)
-        hold = next((each for each in holds if each is not None and each.active(now)), None)
-        previews.append((lablet, preview_termination(lablet, worker.name if worker else "", hold, now)))
-    return previews

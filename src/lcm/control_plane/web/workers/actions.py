@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -20,19 +19,17 @@ from lcm.control_plane.web.auth import AdminUser, OperatorUser
 from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_documents
 from lcm.control_plane.web.forms import form_field, form_key, form_reason, form_version, read_form, require_typed
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
-from lcm.control_plane.web.workers.action_preview import (
+from lcm.control_plane.web.workers.list_page import WorkerListQuery
+from lcm.control_plane.workers.action_preview import (
     DESTRUCTIVE_ACTIONS,
     WORKER_ACTIONS,
     leak_license,
     preview_action,
     total_losses,
 )
-from lcm.control_plane.web.workers.list_page import WorkerListQuery
-from lcm.control_plane.workers.metrics import read_metrics
+from lcm.control_plane.workers.metrics import read_latest_sample
 from lcm.core import clock
 from lcm.model.problems import ProblemCode
-from lcm.model.worker.cost import METRICS_MAX_AGE
-from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import CML_STATUSES
@@ -49,12 +46,7 @@ _HOLD_DURATIONS = {"": None, "1h": timedelta(hours=1), "8h": timedelta(hours=8),
 async def confirm_action(request: Request, user: OperatorUser, worker_id: str, action: ActionPath) -> HTMLResponse:
     """What a command would do to one worker."""
     worker = Worker.model_validate_json((await get_services(request).workers.get(worker_id)).body)
-    services = get_services(request)
-    now, planned = clock.now(), await services.plan.worker(worker) if action == "release" else None
-    preview = preview_action(worker, action, now, await _latest_sample(services, worker_id), planned)
-    fleet_hold = (await services.fleet.state()).hold
-    if planned is not None and fleet_hold is not None and fleet_hold.active(now):
-        preview = replace(preview, effect=f"The fleet stays on hold. After its release: {preview.effect}")
+    preview = await get_services(request).previews.action(worker, action)
     return render_fragment(
         "shared/_confirm.html",
         action_url=f"/workers/{worker.id}/do/{action}",
@@ -84,9 +76,10 @@ async def confirm_bulk_action(request: Request, user: OperatorUser) -> HTMLRespo
     if action not in WORKER_ACTIONS:
         raise ProblemError(ProblemCode.INVALID, "action: select an action")
     now, store = clock.now(), get_services(request).context.store
+    fleet_held = await get_services(request).previews.fleet_held(now)
     selected = await selected_documents(request, store, WORKERS, WorkerListQuery, "worker")
     workers = [Worker.model_validate_json(each.body) for each in selected]
-    previews = [(worker, preview_action(worker, action, now)) for worker in workers]
+    previews = [(worker, preview_action(worker, action, now, fleet_held=fleet_held)) for worker in workers]
     changing = [worker for worker, preview in previews if preview.changes]
     return render_bulk_confirmation(
         previews,
@@ -200,13 +193,10 @@ async def _total_losses(services: Services, workers: Sequence[Worker], action: s
     if action not in DESTRUCTIVE_ACTIONS:
         return ""
     on_cml = [worker for worker in workers if worker.status in CML_STATUSES]
-    samples = {worker.id: await _latest_sample(services, worker.id) for worker in on_cml[:_MAX_LABS_READ]}
+    samples = {
+        worker.id: await read_latest_sample(services.context.store, worker.id) for worker in on_cml[:_MAX_LABS_READ]
+    }
     return total_losses(workers, samples, action)
-
-
-async def _latest_sample(services: Services, worker_id: str) -> MetricsSample | None:
-    samples = await read_metrics(services.context.store, worker_id, since=clock.now() - METRICS_MAX_AGE)
-    return MetricsSample.model_validate_json(samples[-1].body) if samples else None
 
 
 def _result_text(action: str) -> str:

@@ -14,8 +14,8 @@ from lcm.control_plane.web.auth import CurrentUser, WebUser
 from lcm.control_plane.web.lablets.list_page import lablets_on_worker
 from lcm.control_plane.web.rendering import render_fragment, render_not_found, render_page
 from lcm.control_plane.web.timeline import read_worker_timeline
-from lcm.control_plane.web.workers.action_preview import WORKER_ACTIONS, available_actions
 from lcm.control_plane.web.workers.plots import PLOT_HOURS, read_plots
+from lcm.control_plane.workers.action_preview import WORKER_ACTIONS, available_actions
 from lcm.core import clock
 from lcm.model.worker.cost import cost_if, cost_so_far, instance_runs
 from lcm.model.worker.record import Worker

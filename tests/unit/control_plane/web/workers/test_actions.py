@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.web.workers.action_preview import WORKER_ACTIONS, available_actions, preview_action
+from lcm.control_plane.workers.action_preview import WORKER_ACTIONS, available_actions, preview_action
 from lcm.model.access import Role
 from lcm.model.worker.conditions import Condition
 from lcm.model.worker.metrics import MetricsSample

@@ -1,18 +1,17 @@
-"""A preview of what a command would do to a worker, and what it would cost or save, for confirmation dialogs.
+"""A preview of what a command would do to a worker: for the dialogs of the dashboard, and for dry runs.
 
 The preview runs the command itself on a copy of the record, so that it cannot differ from the change.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.web.rendering import usd
 from lcm.control_plane.workers import lifecycle
+from lcm.model.change_preview import ChangePreview
 from lcm.model.fleet.plan import DecisionState
-from lcm.model.formatting import count_of
+from lcm.model.formatting import count_of, format_usd
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.cost import cost_if, cost_so_far, current_cost, describe_license_release, describe_running_nodes
 from lcm.model.worker.next_step import next_step_of
@@ -74,23 +73,6 @@ _COMMANDS: dict[str, Callable[[Worker, datetime], Worker]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ActionPreview:
-    """What would happen. `refusal` says why the command is not possible; `changes` is false if it has no effect.
-
-    `cost_change_usd` is the change of the hourly cost: positive if it costs more, negative if it saves.
-    """
-
-    action: str
-    refusal: str = ""
-    changes: bool = True
-    effect: str = ""
-    cost: str = ""
-    cost_change_usd: float = 0.0
-    losses: tuple[tuple[str, str], ...] = ()
-    can_leak_license: bool = False  # a registered license would be given back, which can be skipped
-
-
 def available_actions(worker: Worker, now: datetime) -> list[str]:
     """The commands that are possible now and have an effect."""
     return [
@@ -106,49 +88,115 @@ def preview_action(
     now: datetime,
     sample: MetricsSample | None = None,
     planned: PlannedWorker | None = None,
-) -> ActionPreview:
+    *,
+    release_license: bool = True,
+    fleet_held: bool = False,
+) -> ChangePreview:
     """What the command would do now. `sample` holds its latest metrics, `planned` what waits for its release."""
     if action == "release" and worker.hold is None:
-        return ActionPreview(action, changes=False, effect="It is not on hold.")
+        return ChangePreview(action=action, changes=False, effect="It is not on hold.")
     try:
-        after = _COMMANDS[action](worker, now)
+        after = lifecycle.terminate(worker, now, release_license=False) if not release_license else None
+        after = after or _COMMANDS[action](worker, now)
     except (ProblemError, IllegalWorkerTransitionError) as error:
-        return ActionPreview(action, refusal=str(getattr(error, "detail", error)), changes=False)
+        return ChangePreview(action=action, refusal=str(getattr(error, "detail", error)), changes=False)
     if after == worker:
-        return ActionPreview(action, changes=False, effect="No change needed.")
+        return ChangePreview(action=action, changes=False, change=_status_text(worker), effect="No change needed.")
     cost, cost_change = _cost(worker, after, action)
-    losses = _lost(worker, now, sample) if action == "terminate" else _interrupted(worker, action, sample)
-    if action == "leak-license":
-        losses = (("License", describe_license_release(after)),)
+    losses = _interrupted(worker, action, sample)
+    if action == "terminate":
+        losses = _lost(worker, now, sample, release_license=release_license)
+    elif action == "leak-license":
+        losses = {"License": describe_license_release(after)}
     licensed = worker.license_status is LicenseStatus.REGISTERED and worker.release_license
-    return ActionPreview(
-        action,
+    return ChangePreview(
+        action=action,
         can_leak_license=action == "terminate" and licensed,
-        effect=_release_text(planned, after) if planned is not None else _effect_text(after, action, now),
+        change=_change_text(worker, after),
+        effect=_release_text(planned, after, fleet_held)
+        if planned is not None
+        else _effect_text(after, action, now, fleet_held),
+        takes=_duration(worker, after, action),
         cost=cost,
         cost_change_usd=cost_change,
         losses=losses,
     )
 
 
-def _effect_text(after: Worker, action: str, now: datetime) -> str:
-    clause = next_step_of(after).clause.partition(": lcm ")[0]
+def _status_text(worker: Worker) -> str:
+    return f"{worker.status}, desired {worker.desired_status}"
+
+
+def _change_text(before: Worker, after: Worker) -> str:
+    """The status and the desired status before and after; empty if neither changes."""
+    texts = _status_text(before), _status_text(after)
+    return "" if texts[0] == texts[1] else " → ".join(texts)
+
+
+_WITHIN_STUCK_LIMIT = "15 minutes at most with the default timeouts; after that it is reported as stuck"
+
+
+def _duration(worker: Worker, after: Worker, action: str) -> str:
+    """How long the command takes, as far as the timeouts bound it."""
+    if action not in ("start", "stop", "drain", "retry", "terminate"):
+        return ""
+    if after.desired_status is DesiredStatus.RUNNING:
+        return describe_start_duration(worker)
+    if after.instance_id is None and after.launch_intent is None:
+        return "a few seconds"
+    if action == "drain":
+        wait = "it waits for its labs and lablets for 10 minutes at most with the default DRAIN_TIMEOUT"
+        return f"{wait}; then its instance stops"
+    if after.desired_status is DesiredStatus.TERMINATED and gives_license_back(after):
+        return f"giving its license back comes first; then {_WITHIN_STUCK_LIMIT}"
+    return _WITHIN_STUCK_LIMIT
+
+
+def gives_license_back(worker: Worker) -> bool:
+    """Whether its termination begins with giving a license back."""
+    return worker.license_status is LicenseStatus.REGISTERED and worker.release_license
+
+
+def describe_start_duration(worker: Worker) -> str:
+    """How long a worker takes until it is ready."""
+    if worker.status is WorkerStatus.DRAINING:
+        return "a few seconds"
+    launch = worker.instance_id is None
+    return (
+        f"{'an hour' if launch else '45 minutes'} at most with the default timeouts, usually much less;"
+        " after that it is reported as a problem"
+    )
+
+
+def _effect_text(after: Worker, action: str, now: datetime, fleet_held: bool) -> str:
     if action == "hold":
         return "All changes to this worker will stop until it is released. Monitoring will continue."
     if action == "trust":
         return f"Passwords will be sent to the server with the certificate {after.cml_certificate}."
-    held = after.hold is not None and after.hold.active(now)
-    return f"It is on hold. After its release, {clause}." if held else f"{clause[0].upper()}{clause[1:]}."
+    return next_step_text(after, now, fleet_held=fleet_held)
 
 
-def _release_text(planned: PlannedWorker, after: Worker) -> str:
+def next_step_text(worker: Worker, now: datetime, *, fleet_held: bool) -> str:
+    """What happens next with a worker, as sentences. A hold of it or of the fleet delays it."""
+    step = next_step_of(worker)
+    clause = step.clause.partition(": lcm ")[0]
+    held = worker.hold is not None and worker.hold.active(now)
+    if not (held or fleet_held) or step.is_settled:
+        return f"{clause[0].upper()}{clause[1:]}."
+    if held and fleet_held:
+        return f"It is on hold, and so is the fleet. After both are released, {clause}."
+    return f"{'It' if held else 'The fleet'} is on hold. After its release, {clause}."
+
+
+def _release_text(planned: PlannedWorker, after: Worker, fleet_held: bool) -> str:
     """What will be done when the hold ends: what the controller has decided, not what the status suggests."""
-    if planned.summary:
-        return planned.summary
-    if planned.state is DecisionState.CURRENT:
-        return "No action is waiting for the release."
-    clause = next_step_of(after).clause.partition(": lcm ")[0]
-    return f"{planned.note[0].upper()}{planned.note[1:]}. Expected: {clause}."
+    text = planned.summary
+    if not text and planned.state is DecisionState.CURRENT:
+        text = "No action is waiting for the release."
+    elif not text:
+        clause = next_step_of(after).clause.partition(": lcm ")[0]
+        text = f"{planned.note[0].upper()}{planned.note[1:]}. Expected: {clause}."
+    return f"The fleet stays on hold. After its release: {text}" if fleet_held else text
 
 
 def _cost(worker: Worker, after: Worker, action: str) -> tuple[str, float]:
@@ -164,17 +212,17 @@ def _cost(worker: Worker, after: Worker, action: str) -> tuple[str, float]:
         return "The effect on the cost is unknown: nobody knows the price of this worker.", 0.0
     change = round(cost_then - cost_now, 6)
     if not change:
-        return f"The cost stays {usd(cost_now)} an hour.", 0.0
+        return f"The cost stays {format_usd(cost_now)} an hour.", 0.0
     if change > 0:
-        return f"It will cost {usd(cost_then)} an hour.", change
-    rest = f"; its disks still cost {usd(cost_then)}" if cost_then else ""
-    return f"It will save {usd(-change)} an hour{rest}.", change
+        return f"It will cost {format_usd(cost_then)} an hour.", change
+    rest = f"; its disks still cost {format_usd(cost_then)}" if cost_then else ""
+    return f"It will save {format_usd(-change)} an hour{rest}.", change
 
 
-def _interrupted(worker: Worker, action: str, sample: MetricsSample | None) -> tuple[tuple[str, str], ...]:
+def _interrupted(worker: Worker, action: str, sample: MetricsSample | None) -> dict[str, str]:
     if action not in ("stop", "drain") or worker.status not in CML_STATUSES:
-        return ()
-    return (("Running now", describe_running_nodes(sample, worker)), *_assigned_lablets(worker))
+        return {}
+    return {"Running now": describe_running_nodes(sample, worker), **_assigned_lablets(worker)}
 
 
 def total_losses(workers: Sequence[Worker], samples: Mapping[str, MetricsSample | None], action: str) -> str:
@@ -197,19 +245,17 @@ def total_losses(workers: Sequence[Worker], samples: Mapping[str, MetricsSample 
     return f"{', '.join(parts)}."
 
 
-def _assigned_lablets(worker: Worker) -> tuple[tuple[str, str], ...]:
+def _assigned_lablets(worker: Worker) -> dict[str, str]:
     count = worker.allocation.lablets
-    return (("Lablets", f"{count_of(count, 'lablet')} on it"),) if count else ()
+    return {"Lablets": f"{count_of(count, 'lablet')} on it"} if count else {}
 
 
-def _lost(worker: Worker, now: datetime, sample: MetricsSample | None) -> tuple[tuple[str, str], ...]:
+def _lost(worker: Worker, now: datetime, sample: MetricsSample | None, *, release_license: bool) -> dict[str, str]:
     cost = cost_so_far(worker, now)
-    losses = [
-        ("Instance", f"{worker.instance_id}, with its disks and all their data" if worker.instance_id else "none"),
-        ("Running now", describe_running_nodes(sample, worker)),
-        *_assigned_lablets(worker),
-        ("License", describe_license_release(worker)),
-    ]
-    if cost is not None:
-        losses.append(("Cost so far", f"about {usd(cost)}"))
-    return tuple(losses)
+    losses = {
+        "Instance": f"{worker.instance_id}, with its disks and all their data" if worker.instance_id else "none",
+        "Running now": describe_running_nodes(sample, worker),
+        **_assigned_lablets(worker),
+        "License": describe_license_release(worker, release=release_license),
+    }
+    return losses if cost is None else {**losses, "Cost so far": f"about {format_usd(cost)}"}

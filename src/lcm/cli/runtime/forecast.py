@@ -1,0 +1,78 @@
+"""What a dry run shows besides the request: the control plane's own preview of the change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from lcm.cli.runtime.session import Session
+    from lcm.model.change_preview import ChangePreview, WorkerAction
+    from lcm.model.worker.record import Worker
+    from lcm.model.worker.requests import LicenseRequest, UpdateWorkerRequest
+
+_PLACEHOLDER = "preview"
+
+
+async def forecast_action(
+    session: Session, worker: Worker, action: WorkerAction, *, release_license: bool = True
+) -> None:
+    """Set the forecast of a command. One that would be rejected fails with the reason."""
+    from lcm.model.change_preview import PreviewWorkerRequest
+
+    body = PreviewWorkerRequest(action=action, release_license=release_license)
+    session.forecast = forecast_lines(worker.name, await session.client.workers.preview(worker.id, body))
+
+
+async def forecast_edit(session: Session, worker: Worker, changes: UpdateWorkerRequest) -> None:
+    """Set the forecast of an edit. Secrets are not sent for a preview."""
+    from pydantic import SecretStr
+
+    from lcm.model.change_preview import PreviewWorkerRequest, WorkerAction
+
+    secrets = {
+        name: SecretStr(_PLACEHOLDER)
+        for name in changes.model_fields_set
+        if isinstance(getattr(changes, name), SecretStr)
+    }
+    body = PreviewWorkerRequest(action=WorkerAction.EDIT, changes=changes.model_copy(update=secrets))
+    session.forecast = forecast_lines(worker.name, await session.client.workers.preview(worker.id, body))
+
+
+def forecast_license(worker: Worker, request: LicenseRequest) -> list[tuple[str, str]]:
+    """The lines of a license operation. The control plane's own rule says whether it would be rejected."""
+    from lcm.control_plane.errors import ProblemError
+    from lcm.control_plane.workers.lifecycle import apply_license_request
+    from lcm.core import clock
+    from lcm.model.worker.status import CML_STATUSES
+
+    try:
+        apply_license_request(worker, request, "you", clock.now())
+    except ProblemError as error:
+        raise CommandError(f"this would be rejected: {error.detail}") from None
+    when = "now" if worker.status in CML_STATUSES else "when it runs"
+    if request.operation == "deregister":
+        then = f"Its license will be deregistered {when}, and its token is removed."
+    elif worker.license_status == "registered" and request.token is not None:
+        then = (
+            f"If the token is another one, its present license will be deregistered and the new one registered {when}."
+        )
+    else:
+        then = f"CML will register the license {when}."
+    return [(worker.name, f"license {worker.license_status}"), ("then", then)]
+
+
+def forecast_lines(name: str, preview: ChangePreview) -> list[tuple[str, str]]:
+    """The preview as lines: what changes, what then happens, how long it takes, what it costs and what is lost."""
+    if preview.refusal:
+        raise CommandError(f"this would be rejected: {preview.refusal}")
+    change = preview.change if preview.changes else f"{preview.change} (no change)".strip()
+    lines = [
+        (name, change),
+        ("then", preview.effect),
+        ("takes", preview.takes),
+        ("cost", preview.cost),
+        *((what.lower(), text) for what, text in preview.losses.items()),
+    ]
+    return [(label, text) for label, text in lines if text]

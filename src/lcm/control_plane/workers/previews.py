@@ -1,0 +1,216 @@
+"""Previews of changes to workers, from the records, the plan and the latest metrics. Nothing is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
+from lcm.control_plane.fleet.templates import read_template
+from lcm.control_plane.records.kinds import WORKERS
+from lcm.control_plane.records.unit_of_work import name_taken_problem
+from lcm.control_plane.store.port import Where
+from lcm.control_plane.workers import lifecycle
+from lcm.control_plane.workers.action_preview import describe_start_duration, next_step_text, preview_action
+from lcm.control_plane.workers.metrics import read_latest_sample
+from lcm.core import clock
+from lcm.model.change_preview import ChangePreview, WorkerAction
+from lcm.model.fleet.plan import find_evaluator
+from lcm.model.formatting import count_of, format_usd
+from lcm.model.worker.cost import cost_if
+from lcm.model.worker.requests import UpdateWorkerRequest
+from lcm.model.worker.status import CML_STATUSES, DesiredStatus, LicenseStatus, LostInstancePolicy, WorkerStatus
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.fleet.plan import PlanService
+    from lcm.model.change_preview import PreviewWorkerRequest
+    from lcm.model.fleet.plan import FleetPlan
+    from lcm.model.worker.record import Worker
+    from lcm.model.worker.requests import CreateWorkerRequest
+
+_MAX_LISTED = 20
+_CONTROLLER_ACTIONS = (
+    WorkerAction.START,
+    WorkerAction.STOP,
+    WorkerAction.DRAIN,
+    WorkerAction.RETRY,
+    WorkerAction.TERMINATE,
+)
+"""What a controller has to carry out."""
+
+
+class PreviewService:
+    """What a request would do to a worker now, by the rules that the request itself follows."""
+
+    def __init__(self, context: ControlPlaneContext, plan: PlanService) -> None:
+        self._context = context
+        self._plan = plan
+
+    async def preview(self, worker: Worker, request: PreviewWorkerRequest) -> ChangePreview:
+        """What an action would do."""
+        if request.action is WorkerAction.EDIT:
+            return await self._edit(worker, request.changes or UpdateWorkerRequest())
+        return await self.action(worker, request.action, release_license=request.release_license)
+
+    async def action(self, worker: Worker, action: str, *, release_license: bool = True) -> ChangePreview:
+        """What a command would do."""
+        now = clock.now()
+        planned = await self._plan.worker(worker) if action == WorkerAction.RELEASE else None
+        preview = preview_action(
+            worker,
+            action,
+            now,
+            await read_latest_sample(self._context.store, worker.id),
+            planned,
+            release_license=release_license or action != WorkerAction.TERMINATE,
+            fleet_held=await self.fleet_held(now),
+        )
+        if action not in _CONTROLLER_ACTIONS or not preview.changes:
+            return preview
+        return await self._with_delays(preview, worker.aws_region, now)
+
+    async def create(self, request: CreateWorkerRequest) -> ChangePreview:
+        """What creating a worker would do."""
+        now = clock.now()
+        try:
+            region = self._context.region(request.aws_region)
+            template = await read_template(self._context.store, request.template_name)
+            worker = lifecycle.build_worker(request, template, worker_id="", aws_region=region, now=now)
+            await self._check_name(request.name, "")
+        except ProblemError as error:
+            return ChangePreview(action="create", refusal=error.detail, changes=False)
+        running, hourly = worker.desired_status is DesiredStatus.RUNNING, cost_if(worker, running=True) or 0.0
+        preview = ChangePreview(
+            action="create",
+            change=f"a {template.instance_type} in {region}, desired {worker.desired_status}",
+            effect=next_step_text(worker, now, fleet_held=await self.fleet_held(now)),
+            takes=describe_start_duration(worker) if running else "",
+            cost=f"It {'will cost' if running else 'costs nothing until it is started; then'} {format_usd(hourly)}"
+            " an hour with its disks.",
+            cost_change_usd=hourly if running else 0.0,
+        )
+        return await self._with_delays(preview, region, now) if running else preview
+
+    async def release_of_fleet(self) -> ChangePreview:
+        """What happens when the hold of the fleet ends: the actions, placements and launches that wait for it."""
+        plan = await self._plan.page(None, 1)
+        if plan.hold is None:
+            return ChangePreview(action="release", changes=False, effect="The fleet is not on hold.")
+        held = await self._plan.held(_MAX_LISTED)
+        waits = [f"{each.name}: {each.summary}" for each in held.listed]
+        if held.total > len(held.listed):
+            waits.append(f"{count_of(held.total - len(held.listed), 'more worker')} will change.")
+        waits += _waiting_parts(plan)
+        if held.undecided:
+            waits.append(f"For {count_of(held.undecided, 'worker')} nothing has been decided yet.")
+        if plan.evaluation:
+            waits.append(f"Workers are not evaluated at present: {plan.evaluation}. This list may be incomplete.")
+        effect = " ".join(waits) or "Nothing is waiting for the release."
+        return ChangePreview(action="release", change="on hold → released", effect=effect)
+
+    async def fleet_held(self, now: datetime) -> bool:
+        """Whether the fleet is on hold."""
+        hold = (await read_fleet_state(self._context.store)).hold
+        return hold is not None and hold.active(now)
+
+    async def _edit(self, worker: Worker, changes: UpdateWorkerRequest) -> ChangePreview:
+        action = WorkerAction.EDIT.value
+        try:
+            after = lifecycle.apply_patch(worker, changes, clock.now())
+            await self._check_name(after.name, worker.id)
+        except ProblemError as error:
+            return ChangePreview(action=action, refusal=error.detail, changes=False)
+        secrets = changes.model_fields_set & {"license_token", "cml_username", "cml_password"}
+        if after == worker and not secrets:
+            return ChangePreview(action=action, changes=False, effect="No change needed.")
+        return ChangePreview(
+            action=action, change=_edited_fields(worker, after, secrets), effect=_edit_effect(worker, after, changes)
+        )
+
+    async def _check_name(self, name: str, worker_id: str) -> None:
+        """Raise what the store would report if another worker has this name."""
+        where = Where(any_of={"name": [name]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
+        others = [each.id for each in (await self._context.store.find(WORKERS, where, limit=2)).items]
+        owner = next((each for each in others if each != worker_id), None)
+        if owner is not None:
+            raise name_taken_problem("worker", name, owner)
+
+    async def _with_delays(self, preview: ChangePreview, region: str, now: datetime) -> ChangePreview:
+        """The preview, and why nothing is done at present."""
+        store = self._context.store
+        evaluator = find_evaluator(await read_leaders(store), await read_controller_reports(store), now)
+        reason = evaluator.silence
+        if not reason and region in evaluator.blind:
+            reason = f"EC2 cannot be read in {region} for {evaluator.blind[region]}"
+        if not reason:
+            return preview
+        return preview.model_copy(update={"effect": f"{preview.effect} This waits: {reason}."})
+
+
+def _waiting_parts(plan: FleetPlan) -> list[str]:
+    """What waits besides actions for workers, each as a sentence."""
+    parts = []
+    if plan.lablets is not None:
+        for count, what in (
+            (plan.lablets.placements_total, "placed"),
+            (plan.lablets.ending_total, "ended, because they expired or fit no worker"),
+        ):
+            parts += [f"{count_of(count, 'lablet')} will be {what}."] if count else []
+        if plan.lablets.scale_ups_total:
+            started = count_of(plan.lablets.scale_ups_total, "worker")
+            parts.append(f"{started} will be launched or started for lablets.")
+    if plan.discovery is not None and plan.discovery.imports_total:
+        parts.append(f"{count_of(plan.discovery.imports_total, 'instance')} will be imported.")
+    if plan.discovery is not None and plan.discovery.losses_total:
+        parts.append(f"{count_of(plan.discovery.losses_total, 'worker')} will be marked as lost.")
+    if plan.pauses_total:
+        parts.append(f"{count_of(plan.pauses_total, 'worker')} will be stopped when idle for long enough.")
+    return parts
+
+
+def _edited_fields(before: Worker, after: Worker, secrets: set[str]) -> str:
+    """The fields that change, with their values before and after. Secrets are only named."""
+    changed = [
+        f"{name}: {_field_text(getattr(before, name))} → {_field_text(getattr(after, name))}"
+        for name in ("name", "tags", "idle_detection_enabled", "lost_instance_policy")
+        if getattr(before, name) != getattr(after, name)
+    ]
+    return "; ".join([*changed, *(f"{name}: replaced" for name in sorted(secrets))])
+
+
+def _field_text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={each}" for key, each in sorted(value.items())) or "none"
+    return {"True": "yes", "False": "no"}.get(str(value), str(value))
+
+
+def _edit_effect(before: Worker, after: Worker, changes: UpdateWorkerRequest) -> str:
+    effects = []
+    if before.idle_detection_enabled != after.idle_detection_enabled:
+        effects.append(
+            "It will be stopped or drained when idle, as the fleet settings say."
+            if after.idle_detection_enabled
+            else "It will keep running when idle."
+        )
+    if before.lost_instance_policy != after.lost_instance_policy:
+        replaced = after.lost_instance_policy is LostInstancePolicy.REPLACE
+        effects.append(f"If its instance is lost, {'another one is launched for it' if replaced else 'it ends'}.")
+    if "license_token" in changes.model_fields_set:
+        effects.append(_token_effect(before, removed=changes.license_token is None))
+    if changes.model_fields_set & {"cml_username", "cml_password"}:
+        effects.append("LCM will sign in to its CML with the new credentials.")
+    return " ".join(effects) or "Nothing is started, stopped or interrupted."
+
+
+def _token_effect(worker: Worker, *, removed: bool) -> str:
+    if removed:
+        return "Its license token is removed; a license that is registered stays registered."
+    when = "now" if worker.status in CML_STATUSES else "when it runs"
+    if worker.license_status in (LicenseStatus.REGISTERED, LicenseStatus.REGISTERING):
+        return (
+            f"Its present license stays until the new token is registered: lcm workers license {worker.name} register."
+        )
+    return f"CML will register the license {when}."

@@ -1,0 +1,61 @@
+"""A preview of a change: what would happen, how long that takes, what it costs, and what would be lost."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from lcm.model.base import LenientModel, StrictBool, StrictModel
+from lcm.model.formatting import count_with_verb
+from lcm.model.worker.requests import UpdateWorkerRequest
+
+
+class WorkerAction(StrEnum):
+    """What can be done with a worker."""
+
+    START = "start"
+    STOP = "stop"
+    DRAIN = "drain"
+    CANCEL_DRAIN = "cancel-drain"
+    RETRY = "retry"
+    TRUST = "trust"
+    HOLD = "hold"
+    RELEASE = "release"
+    TERMINATE = "terminate"
+    EDIT = "edit"
+
+
+class PreviewWorkerRequest(StrictModel):
+    """The action to preview. `changes` are those of an edit."""
+
+    action: WorkerAction
+    release_license: StrictBool = Field(
+        default=True, description="Whether a termination gives a registered license back first."
+    )
+    changes: UpdateWorkerRequest | None = None
+
+
+class ChangePreview(LenientModel):
+    """What a change would do now. Nothing is changed by the preview."""
+
+    action: str
+    refusal: str = Field(default="", description="Why the change would be rejected; empty if it would be accepted.")
+    changes: bool = Field(default=True, description="False if nothing would change.")
+    change: str = Field(default="", description="What changes in the record, such as its status, before and after.")
+    effect: str = Field(default="", description="What then happens.")
+    takes: str = Field(default="", description="How long that takes.")
+    cost: str = Field(default="", description="What it costs or saves.")
+    cost_change_usd: float = Field(
+        default=0.0, description="The change of the hourly cost: positive if it costs more, negative if it saves."
+    )
+    losses: dict[str, str] = Field(default_factory=dict, description="What would be lost or interrupted.")
+    can_leak_license: bool = Field(
+        default=False, description="Whether a registered license would be given back, which can be skipped."
+    )
+
+
+def describe_disabled_definition(lablets: int) -> str:
+    """What disabling a version of a definition does, for the number of its lablets that have not ended."""
+    existing = f"{count_with_verb(lablets, 'existing lablet')} unaffected" if lablets else "no current lablet uses it"
+    return f"No new lablet will be created from this version; {existing}."
