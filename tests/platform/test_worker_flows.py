@@ -944,5 +944,6 @@ async def test_orphans_are_counted_and_logged(platform: Fleet) -> None:
         await platform.until_status(lost.id, WorkerStatus.TERMINATED, within=420)
     stats: dict[str, Any] = counted(platform)
     assert (stats["orphans_terminated_count"], stats["terminated_count"]) == (1, 0)
-    logged = [entry for entry in logs if entry.get("worker") == lost.id]
-    assert any(entry["event"] in ("worker lost", "status written") for entry in logged)
+    (logged,) = [entry for entry in logs if entry["event"] == "worker lost"]
+    assert (logged["log_level"], logged["worker"], logged["instance_id"]) == ("warning", lost.id, lost.instance_id)
+    assert logged["region"] == lost.aws_region

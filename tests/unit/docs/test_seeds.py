@@ -144,6 +144,14 @@ def test_every_difference_links_to_the_reference(page: Page) -> None:
         assert "](reference/" in why or "](settings.md" in why, what
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["lcm:worker_id", "_handle_", "instance_id", "INITIAL_DELAY", "MAX_CONCURRENT_RECONCILES", "001 §7"],
+)
+def test_every_renamed_or_reshaped_thing_is_listed_as_a_difference(page: Page, name: str) -> None:
+    assert any(name in seed or name in what for seed, what, _ in page.differences)
+
+
 def test_the_parser_finds_what_does_not_exist() -> None:
     parsed = parse(
         "## Seed 000: X\n### §1: y\n| what it asks | code | tests |\n|---|---|---|\n| a | `b.c` | `t.py::test_x` |\n"

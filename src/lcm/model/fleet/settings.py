@@ -85,7 +85,7 @@ class DiscoverySettings(LenientModel):
     worker_discovery_ami_filter: Annotated[SingleLineText, Field(max_length=128)] = Field(
         default="",
         title="Discovery by image name",
-        description="A pattern of image names that selects instances to import, instead of the tag.",
+        description="A pattern of image names; instances of such images are imported too, besides those with the tag.",
     )
     terminate_leaked_instances: StrictBool = Field(
         default=False,

@@ -112,7 +112,8 @@ class InstanceIdSettings(Settings):
 
     worker_controller_instance_id: NonBlankText | None = Field(
         default=None,
-        description="The name of this worker controller among several; if unset, one is generated at each start.",
+        description="The name of this process among several of its kind, whichever controller it is;"
+        " if unset, one is generated at each start.",
     )
 
 
@@ -130,7 +131,9 @@ class ReconcileSettings(Settings):
         description="Whether all resources are reconciled once when leadership begins, even without polling.",
     )
     initial_delay: SecondsOrZero = Field(
-        default=_RECONCILIATION.initial_delay, description="Seconds from the start to the first poll of all resources."
+        default=_RECONCILIATION.initial_delay,
+        description="Seconds from the election to the first poll, if STARTUP_RECONCILE_ENABLED is false;"
+        " otherwise the startup sweep comes first, after 2 seconds.",
     )
     max_concurrent_reconciles: int = Field(
         default=_RECONCILIATION.max_concurrent,

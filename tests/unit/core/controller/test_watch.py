@@ -258,6 +258,17 @@ async def test_every_leadership_begins_with_a_sweep_of_its_own(stage: Stage) -> 
         assert watcher.sweep_active_at_list == [True, True]
 
 
+@pytest.mark.parametrize(("swept", "first"), [(False, 40.0), (True, 2.0)])
+async def test_the_initial_delay_counts_without_a_startup_sweep_only(stage: Stage, swept: bool, first: float) -> None:
+    """settings.md: INITIAL_DELAY."""
+    config = ReconciliationConfig(startup_reconcile_enabled=swept, initial_delay=40.0, interval_seconds=1000.0)
+    async with stage.watcher(config) as watcher:
+        await until(lambda: watcher.is_leader)
+        began = asyncio.get_running_loop().time()
+        await until(lambda: watcher.listed_at is not None)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(first, abs=1.0)
+
+
 async def test_the_sweep_can_be_switched_off(stage: Stage) -> None:
     """worker-lifecycle.md#startup-sweep: STARTUP_RECONCILE_ENABLED."""
     config = ReconciliationConfig(startup_reconcile_enabled=False)

@@ -258,6 +258,7 @@ class ActionExecutor:
         elif action.status is WorkerStatus.TERMINATED:
             if action.kind is ActionKind.LOSS and action.fields.get("terminated_by") == BY_DISCOVERY:
                 counters.orphans_terminated_count += 1
+                log.warning("worker lost", worker=before.id, instance_id=before.instance_id, region=before.aws_region)
             else:
                 counters.terminated_count += 1
 

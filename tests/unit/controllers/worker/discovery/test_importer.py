@@ -128,6 +128,16 @@ async def test_by_image_name_where_that_is_configured(scene: RegionScene) -> Non
     assert instances(await scene.workers()) == [bare]
 
 
+async def test_an_image_name_is_searched_besides_the_tag(scene: RegionScene) -> None:
+    """settings.md: instances of matching images are imported too, besides those with the tag."""
+    found = await scene.up(scene.launch({"Name": "bare"}))
+    scene.image = scene.world.add_image(REGION, "ubuntu", created_at=clock.now())
+    found += await scene.up(scene.launch({"cml-managed": "true"}), scene.launch({"Name": "neither"}))
+    scene.set(worker_discovery_ami_filter="cml-2.*")
+    await scene.discovery().scan()
+    assert set(instances(await scene.workers())) == set(found[:2])
+
+
 async def test_another_installations_instances_are_never_touched(scene: RegionScene) -> None:
     await scene.up(
         scene.launch_for("w-theirs", installation="theirs"),
