@@ -18,6 +18,7 @@ ALL = (
     "http_calls",
     "api",
     "search",
+    "plan",
     "placement",
     "stream",
     "browser",

@@ -72,6 +72,7 @@ class Snapshot:
     workers: dict[str, Worker]
     base: dict[str, Pass]
     dialog: list[str]
+    preview: str
 
     def key_of_workers(self) -> tuple[object, ...]:
         """What the scheduler plans from, at the moment of the plan."""
@@ -136,7 +137,8 @@ async def _look(trial: Trial) -> Snapshot:
         " ".join(unescape(_TAG.sub("", line)).split())
         for line in _LINE.findall(await visitor.part("/fleet/confirm-release"))
     ]
-    return Snapshot(trial.time, plan, items, workers, base, dialog)
+    preview = (await people.fleet.preview_release()).effect
+    return Snapshot(trial.time, plan, items, workers, base, dialog, preview)
 
 
 # Workers
@@ -269,6 +271,10 @@ def _compare_dialog(seen: Snapshot, result: TrialResult) -> None:
         line for line in shown - held if line.partition(":")[0] in names and "will be started for" not in line
     }:
         result.contradictions.append(f"the dialog says {sorted(extra)}, which is not planned")
+    if unsaid := {line for line in held if line not in seen.preview}:
+        result.contradictions.append(f"the preview of the release does not say {sorted(unsaid)}: {seen.preview}")
+    if not held and not placed and not shown and "will be started" in seen.preview:
+        result.contradictions.append(f"the preview of the release says more than the dialog: {seen.preview}")
     result.counts["dialogs compared"] += 1
     result.counts["dialogs that list something"] += bool(shown)
 

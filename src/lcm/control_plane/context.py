@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.settings import read_fleet_settings
-from lcm.control_plane.read_gate import ReadGate
+from lcm.control_plane.read_gate import ReadGate, small_read_gate
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.lablet.scheduling.planner import PlanningConfig
 from lcm.model.problems import ProblemCode
@@ -27,7 +27,7 @@ class ControlPlaneContext:
 
     `regions` are those that workers may be in; the first is the default. `planning` is how the scheduler plans, with
     the ports of a worker that lablets may be given. `scale_up_license` is the license token of workers that scale-up
-    launches.
+    launches. Expensive reads run through `reads`, explanations and previews of one worker through `small_reads`.
     """
 
     store: Store
@@ -38,6 +38,7 @@ class ControlPlaneContext:
     planning: PlanningConfig = field(default_factory=PlanningConfig)
     scale_up_license: SecretStr | None = None
     reads: ReadGate = field(default_factory=ReadGate)
+    small_reads: ReadGate = field(default_factory=small_read_gate)
 
     @property
     def ports(self) -> PortRange:

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 MAX_RUNNING = 2
 MAX_WAITING = 50
+MAX_SMALL_RUNNING = 16
+MAX_SMALL_WAITING = 500
+"""The bounds of reads of a single worker, which are short but can be requested by the thousand."""
+
+
+def small_read_gate() -> ReadGate:
+    """A gate for reads of a single record."""
+    return ReadGate(MAX_SMALL_RUNNING, MAX_SMALL_WAITING)
 
 
 class ReadGate:
@@ -26,7 +34,13 @@ class ReadGate:
         self._slots = asyncio.Semaphore(max_running)
         self._max = max_running + max_waiting
         self._admitted = 0
+        self._alone = 0
         self._shared: Singleflight[str, Any] = Singleflight()
+
+    async def run_alone(self, read: Callable[[], Coroutine[object, object, T]]) -> T:
+        """The result of a read of its own, for callers that must not get one that began before their request."""
+        self._alone += 1
+        return await self.run(f"alone-{self._alone}", read)
 
     async def run(self, key: str, read: Callable[[], Coroutine[object, object, T]]) -> T:
         """The result of the read; reads with the same key at the same time are one."""

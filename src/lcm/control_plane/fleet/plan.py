@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _NOT_AT_REST = Where(any_of={"at_rest": [False]})
 _IN_SERVICE = Where(any_of={"status": [WorkerStatus.RUNNING.value], "desired_status": [DesiredStatus.RUNNING.value]})
+_WORKERS_PER_TURN = 50
 _PENDING_LICENSE = b'"pending_license_operation":{'
 _ACTIONS = (b'"held_actions":[{', b'"next_actions":[{')
 
@@ -70,13 +72,22 @@ class PlanService:
 
     async def page(self, after: str | None, limit: int) -> FleetPlan:
         """A page of workers that are not at rest. The first page has the other parts of the plan too."""
-        page = await self._context.store.find(WORKERS, _NOT_AT_REST, after=after, limit=limit)
-        items = await self._plan_workers([Worker.model_validate_json(stored.body) for stored in page.items])
+        gate = self._context.reads
+        items, cursor = await gate.run_alone(partial(self._read_page, after, limit))
         if after is not None:
-            return FleetPlan(items=items, next_cursor=page.next_cursor)
-        # Many people may look at once: one computation serves them all.
-        parts = await self._fleet_parts.run("plan", self._read_parts)
-        return parts.model_copy(update={"items": items, "next_cursor": page.next_cursor})
+            return FleetPlan(items=items, next_cursor=cursor)
+        # Many people may look at once: one computation serves all who asked before it began.
+        parts = await self._fleet_parts.run("plan", partial(gate.run_alone, self._read_parts))
+        return parts.model_copy(update={"items": items, "next_cursor": cursor})
+
+    async def _read_page(self, after: str | None, limit: int) -> tuple[tuple[PlannedWorker, ...], str | None]:
+        page = await self._context.store.find(WORKERS, _NOT_AT_REST, after=after, limit=limit)
+        items: list[PlannedWorker] = []
+        for begin in range(0, len(page.items), _WORKERS_PER_TURN):
+            some = page.items[begin : begin + _WORKERS_PER_TURN]
+            items += await self._plan_workers([Worker.model_validate_json(stored.body) for stored in some])
+            await asyncio.sleep(0)  # others are served meanwhile
+        return tuple(items), page.next_cursor
 
     async def worker(self, worker: Worker) -> PlannedWorker:
         """The plan for one worker."""
@@ -88,6 +99,9 @@ class PlanService:
 
         Those with a hold of their own are not among them: it goes on.
         """
+        return await self._context.reads.run_alone(partial(self._find_held, limit))
+
+    async def _find_held(self, limit: int) -> HeldWorkers:
         store, found, after, now = self._context.store, HeldWorkers(), None, clock.now()
         while True:
             page = await store.find(WORKERS, _NOT_AT_REST, after=after, limit=MAX_LISTED)
@@ -152,13 +166,15 @@ class PlanService:
             return [], 0
         allowed = max(0, await count_running_workers(self._context.store) - settings.scaling.min_workers)
         due: list[tuple[datetime, str, str]] = []
+        number = 0
         async for stored in find_all(self._context.store, WORKERS, _IN_SERVICE):
             worker = Worker.model_validate_json(stored.body)
             at = next_idle_action(worker, settings, now)
             if at is not None:
                 due.append((at, worker.id, worker.name))
-            if len(due) % MAX_LISTED == 0:
-                await asyncio.sleep(0)
+            number += 1
+            if number % _WORKERS_PER_TURN == 0:
+                await asyncio.sleep(0)  # others are served meanwhile
         first = heapq.nsmallest(min(MAX_LISTED, allowed), due)
         drain = action is IdleAction.DRAIN
         pauses = [PlannedPause(worker_id=id_, name=name, at=at, drain=drain) for at, id_, name in first]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
@@ -57,6 +58,9 @@ class PreviewService:
 
     async def action(self, worker: Worker, action: str, *, release_license: bool = True) -> ChangePreview:
         """What a command would do."""
+        return await self._context.small_reads.run_alone(partial(self._action, worker, action, release_license))
+
+    async def _action(self, worker: Worker, action: str, release_license: bool) -> ChangePreview:
         now = clock.now()
         planned = await self._plan.worker(worker) if action == WorkerAction.RELEASE else None
         preview = preview_action(

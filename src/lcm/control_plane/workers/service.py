@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
@@ -88,6 +89,9 @@ class WorkerService:
 
     async def explain(self, worker_id: str) -> Explanation:
         """Why the worker is in its status, and what happens next."""
+        return await self._context.small_reads.run_alone(partial(self._explain, worker_id))
+
+    async def _explain(self, worker_id: str) -> Explanation:
         context = self._context
         worker = Worker.model_validate_json((await self.get(worker_id)).body)
         transitions = await context.store.read_journal(
