@@ -230,7 +230,8 @@ async def test_nothing_is_stopped_after_the_request_was_withdrawn(fleet: Fleet) 
     fleet.world.inject_fault("eu-west-1", ThrottleCalls("StopInstances", 1))
     await fleet.people.workers.stop(worker.id)
     await fleet.until(lambda: fleet.calls("StopInstances") == 1, "the first call is refused", within=60)
-    fleet.wires["one"].meanwhile("GET /api/internal/fleet", lambda: fleet.people.workers.start(worker.id))
+    # The next pass reads the worker; the second read is the one before the call.
+    fleet.wires["one"].meanwhile("/context", lambda: fleet.people.workers.start(worker.id), spare=1)
     await fleet.until_ready(worker.id, within=300)
     assert fleet.calls("StopInstances") == 1
     assert fleet.machine(await fleet.worker(worker.id)).id == worker.instance_id
@@ -287,7 +288,7 @@ async def test_a_new_request_between_the_write_and_the_call_is_respected(fleet: 
     wire = fleet.wires["one"]
 
     async def written() -> None:
-        wire.meanwhile("GET /api/internal/fleet", lambda: fleet.people.workers.start(worker.id))
+        wire.meanwhile("/context", lambda: fleet.people.workers.start(worker.id))
 
     wire.meanwhile("/status", written)
     await fleet.people.workers.stop(worker.id)

@@ -105,9 +105,13 @@ class MortalWire(httpx.AsyncBaseTransport):
         """`before` or `after` the next request whose method and path end like this; so many are spared."""
         self._doom, self._spared = (when, request), spare
 
-    def meanwhile(self, request: str, errand: Callable[[], Awaitable[object]]) -> None:
-        """Do something else before the next such request is sent."""
-        self._actions[request] = errand
+    def meanwhile(self, request: str, errand: Callable[[], Awaitable[object]], *, spare: int = 0) -> None:
+        """Do something else before the next such request is sent; so many are spared."""
+
+        async def later() -> None:
+            self.meanwhile(request, errand, spare=spare - 1)
+
+        self._actions[request] = later if spare else errand
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         line = f"{request.method} {request.url.path}"

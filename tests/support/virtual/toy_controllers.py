@@ -29,6 +29,7 @@ class Thing:
     id: str
     generation: int = 1
     note: str = ""
+    version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -215,12 +216,15 @@ class Watcher(WatchTriggeredHostedService[Thing]):
     def get_generation(self, resource: Thing) -> int | None:
         return resource.generation
 
+    def get_version(self, resource: Thing) -> int | None:
+        return resource.version
+
 
 async def change(world: World, coordination: Coordination, thing: Thing) -> None:
     """Change a record and mirror the change, as the owner of the records does."""
     world.put(thing)
-    mirrored = json.dumps({"id": thing.id, "generation": thing.generation}).encode()
-    await coordination.put(PREFIX + thing.id, mirrored)
+    mirrored = {"id": thing.id, "generation": thing.generation, "version": thing.version}
+    await coordination.put(PREFIX + thing.id, json.dumps(mirrored).encode())
 
 
 async def until(condition: Callable[[], bool], limit: float = 1000.0) -> float:

@@ -12,6 +12,7 @@ from lcm.model.access import CmlCredentials, RevealedLicenseToken
 from lcm.model.base import Ack, Page
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.state import FleetState, Installation, LeadershipTerm
+from lcm.model.fleet.worker_context import WorkerContext
 from lcm.model.lablet.record import Lablet, LabletDefinition, PlacementBatchResult
 from lcm.model.worker.idle import IdleDetectionResult
 from lcm.model.worker.metrics import BatchResult
@@ -109,6 +110,10 @@ class InternalApi(Resource):
     async def worker(self, worker_id: str) -> Worker:
         """One worker."""
         return await self._read("worker", Worker, "workers", worker_id)
+
+    async def worker_context(self, worker_id: str) -> WorkerContext:
+        """One worker with the state and settings of the fleet, and its template if it is PENDING."""
+        return await self._read("worker-context", WorkerContext, "workers", worker_id, "context")
 
     async def template(self, name: str) -> WorkerTemplate:
         """One template."""

@@ -44,6 +44,7 @@ from lcm.model.access import CmlCredentials, RevealedLicenseToken
 from lcm.model.base import Ack
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.state import FleetState, Installation, LeadershipTerm
+from lcm.model.fleet.worker_context import WorkerContext
 from lcm.model.lablet.record import (
     Lablet,
     LabletDefinition,
@@ -100,6 +101,15 @@ async def internal_workers(
 async def internal_worker(request: Request, caller: Controller, worker_id: WorkerIdPath) -> Response:
     """Get one worker."""
     return versioned_response((await get_services(request).workers.get(worker_id)).body)
+
+
+@router.get("/workers/{worker_id}/context", response_model=WorkerContext, responses=error_responses(404))
+async def internal_worker_context(request: Request, caller: Controller, worker_id: WorkerIdPath) -> Response:
+    """Get one worker with the holds and settings of the fleet and, if it is PENDING, its template.
+
+    A controller reads this before a pass, and again before every call that it makes to the cloud or to CML.
+    """
+    return Response(await get_services(request).workers.context(worker_id), media_type="application/json")
 
 
 @router.get("/leadership", response_model=LeaderPage)

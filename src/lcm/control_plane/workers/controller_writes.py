@@ -15,7 +15,7 @@ from lcm.control_plane.workers import status_writes
 from lcm.control_plane.workers.decisions import store_decision, store_decisions
 from lcm.control_plane.workers.idle import detect_idle
 from lcm.control_plane.workers.imports import complete_import, import_worker
-from lcm.control_plane.workers.scaling import ScaleUpPlan, scale_down, scale_up
+from lcm.control_plane.workers.scaling import ScaleUpPlan, check_not_held, scale_down, scale_up
 from lcm.core import clock
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
@@ -72,6 +72,8 @@ class WorkerControllerWrites:
 
         async def attempt(tx: Transaction) -> Worker | ProblemError:
             worker = await tx.worker(worker_id)
+            if write.unless_held:
+                await check_not_held(tx)
             after = status_writes.apply_status(worker, write, settings.discovery.drift_policy, tx.now)
             if is_loss(worker, write):
                 refusal = await count_loss(tx, worker, write) if settings.discovery.breaker_enabled else None
@@ -105,6 +107,8 @@ class WorkerControllerWrites:
 
         async def attempt(tx: Transaction) -> Worker:
             worker = await tx.worker(worker_id)
+            if write.unless_held:
+                await check_not_held(tx)
             after = status_writes.apply_launch_intent(worker, write, tx.now)
             return tx.save_worker(after, "launch_intended", attempt=write.attempt)
 
@@ -116,6 +120,8 @@ class WorkerControllerWrites:
 
         async def attempt(tx: Transaction) -> Worker:
             worker = await tx.worker(worker_id)
+            if write.unless_held:
+                await check_not_held(tx)
             after = status_writes.apply_license_status(worker, write, tx.now)
             if write.status is LicenseStatus.DEREGISTERED and worker.has_license_token:
                 await store_secrets(tx, self._context.secret_box, worker_id, {LICENSE_TOKEN: None})

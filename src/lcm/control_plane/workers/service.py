@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydantic_core import from_json
+
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
 from lcm.control_plane.fleet.templates import read_template
 from lcm.control_plane.records.idempotency import run_idempotent
-from lcm.control_plane.records.kinds import WORKER_HISTORY, WORKERS
+from lcm.control_plane.records.kinds import TEMPLATES, WORKER_HISTORY, WORKERS
 from lcm.control_plane.secrets.encryption import DecryptionError
 from lcm.control_plane.secrets.worker_secrets import (
     CML_PASSWORD,
@@ -28,7 +30,7 @@ from lcm.model.lablet.scheduling.block import WORKER_CONTROLLER
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.explain import ExplainInput, explain
 from lcm.model.worker.record import Worker
-from lcm.model.worker.status import LicenseOperation
+from lcm.model.worker.status import LicenseOperation, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -79,6 +81,21 @@ class WorkerService:
         if stored is None:
             raise ProblemError(ProblemCode.NOT_FOUND, f"there is no worker {worker_id}")
         return stored
+
+    async def context(self, worker_id: str) -> bytes:
+        """One worker with what a decision about it needs: a `WorkerContext` as JSON, without decoding the record."""
+        store = self._context.store
+        stored = await self.get(worker_id)
+        worker = from_json(stored.body)
+        pending, name = worker["status"] == WorkerStatus.PENDING.value, worker.get("template_name")
+        template = await store.get(TEMPLATES, name) if pending and name else None
+        parts = {
+            b"worker": stored.body,
+            b"fleet": (await read_fleet_state(store)).model_dump_json().encode(),
+            b"settings": (await self._context.settings()).model_dump_json().encode(),
+            b"template": b"null" if template is None else template.body,
+        }
+        return b"{" + b",".join(b'"%s":%s' % part for part in parts.items()) + b"}"
 
     async def history(self, worker_id: str, after: str | None, limit: int) -> Sequence[JournalEntry]:
         """A worker's status transitions, oldest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from lcm.client.errors import BreakerOpenError, VersionConflictError
+from lcm.client.errors import BreakerOpenError, HeldError, VersionConflictError
 from lcm.core.controller.resources import ReconciliationResult
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ async def requeue_if_interrupted(steps: Awaitable[R]) -> R | ReconciliationResul
         return await steps
     except VersionConflictError:
         return ReconciliationResult.requeue("the record changed meanwhile", after=REQUEUE_SOON_SECONDS)
+    except HeldError as held:
+        return ReconciliationResult.requeue(str(held), after=REQUEUE_SOON_SECONDS)
     except BreakerOpenError as refusal:
         return ReconciliationResult.requeue(str(refusal), after=BREAKER_RECHECK_SECONDS)
     except PassInterruptedError as interruption:

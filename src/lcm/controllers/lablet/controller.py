@@ -128,6 +128,10 @@ class LabletReconciler(Controller["Lablet"]):
         lablet = self.records.get(resource_id)
         return "" if lablet is None else lablet.worker_id or ""
 
+    def get_version(self, resource: Lablet) -> int:
+        """Grows with every write."""
+        return resource.version
+
     def get_generation(self, resource: Lablet) -> int:
         """Changes whenever the desired state changes."""
         return resource.generation

@@ -170,11 +170,14 @@ class WorkerReconciler(Controller["Worker"]):
         return [worker for worker in workers if not worker.at_rest]
 
     async def fetch_single_resource(self, resource_id: str) -> Worker | None:
-        """The current record of one worker."""
+        """The current record of one worker. What else a pass needs comes with it."""
         try:
-            worker = await self.internal.worker(resource_id)
+            context = await self.internal.worker_context(resource_id)
         except NotFoundError:
             return None
+        worker = context.worker
+        self.cache.update_fleet(context)
+        self._launch_resolver.offer_template(worker, context.template)
         if not self.cache.update(worker):
             self._forget({worker.id})
         return worker
@@ -196,6 +199,10 @@ class WorkerReconciler(Controller["Worker"]):
     def get_generation(self, resource: Worker) -> int:
         """Grows with every request that changes the desired state."""
         return resource.generation
+
+    def get_version(self, resource: Worker) -> int:
+        """Grows with every write."""
+        return resource.version
 
     async def reconcile_resource(self, resource: Worker) -> ReconciliationResult:
         """Observe, decide, act."""

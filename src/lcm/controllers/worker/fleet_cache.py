@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lcm.client.resources.internal import InternalApi
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.fleet.state import FleetState
+    from lcm.model.fleet.worker_context import WorkerContext
     from lcm.model.worker.record import Hold, Worker
 
 log = structlog.get_logger(__name__)
@@ -104,6 +105,10 @@ class FleetCache:
             self.fleet = await self._internal.fleet()
         except ClientError as error:
             log.warning("settings cannot be read", error=str(error), cached=self.settings is not None)
+
+    def update_fleet(self, context: WorkerContext) -> None:
+        """Store the settings and the fleet state that were read together with a worker."""
+        self.settings, self.fleet = context.settings, context.fleet
 
     @property
     def hold(self) -> Hold | None:

@@ -105,6 +105,10 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         """A number that changes with the desired state; such a change ends a backoff."""
         return None
 
+    def get_version(self, resource: T) -> int | None:
+        """A number that grows with every change of a resource; a pass makes reports of earlier changes obsolete."""
+        return None
+
     @property
     def lanes(self) -> Sequence[str]:
         """The lanes, besides the one without a name. Each has `max_concurrent` slots for passes of its own."""
@@ -287,7 +291,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                     # It was queued before it was known where it belongs: a slot for those continues with this copy.
                     self._copies.put_back(key, resource)
                     return _CHANGES_LANE
-                state.generation = self.get_generation(resource)
+                state.generation, state.version = self.get_generation(resource), self.get_version(resource)
                 return await self.reconcile_resource(resource)
         except TimeoutError as error:
             return ReconciliationResult.retry(str(error) or f"not finished within {self.config.reconcile_timeout:g} s")
@@ -309,6 +313,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         """The pass has ended. No result: it was aborted."""
         if result is not None:
             self.last_reconciliation = clock.now()
+            state.version = state.version if result.version is None else result.version
         self._schedule.end_pass(key, state, result)
         if result is not None and result.outcome is not Outcome.RETRY:
             self._on_pass_done(key, result)

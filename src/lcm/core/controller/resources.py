@@ -27,6 +27,7 @@ class ReconciliationResult:
     reason: str = ""
     after: float | None = None
     read_only: bool = False  # nothing was written or called: copies read meanwhile are still valid
+    version: int | None = None  # of the resource after own writes that need no further pass
 
     @classmethod
     def success(cls, reason: str = "") -> ReconciliationResult:
@@ -68,6 +69,7 @@ class ResourceState:
     next_retry_at: datetime | None = None  # set only during a backoff
     last_reconciled_at: datetime | None = None
     generation: int | None = None
+    version: int | None = None  # changes up to this one need no further pass
     last_error: str = ""
     latest_generation: int | None = None  # the newest generation reported since the last pass began
 

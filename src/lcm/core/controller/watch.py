@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
+    from lcm.core.controller.resources import ResourceState
 
 
 V = TypeVar("V")
@@ -67,6 +69,24 @@ log = structlog.get_logger(__name__)
 SWEEP_CHECK_SECONDS = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class ReportedChange:
+    """What a watched key says: which state is desired, and the version of the resource."""
+
+    generation: int | None = None
+    version: int | None = None
+
+
+def _number_in(event: WatchEvent, name: str) -> int | None:
+    if event.kind is EventKind.DELETE:
+        return None
+    try:
+        number = json.loads(event.value)[name]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return number if isinstance(number, int) else None
+
+
 class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
     """While it leads, it watches a prefix, reconciles every resource once (startup sweep), and then polls."""
 
@@ -85,7 +105,8 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
         self._sweep_remaining: set[str] | None = None  # None: not listed yet
         self._sweep_listed = asyncio.Event()
         self._sweep_passed = asyncio.Event()
-        self._debouncer: Debouncer[int | None] = Debouncer(watch.debounce_seconds, self._changed)
+        self._debouncer: Debouncer[ReportedChange] = Debouncer(watch.debounce_seconds, self._changed)
+        self._changed_in_pass: dict[str, ReportedChange] = {}
         self._follower: Follower | None = None
 
     # For subclasses
@@ -101,13 +122,11 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
 
     def event_generation(self, event: WatchEvent) -> int | None:
         """The generation in a change; None (also for a deletion) always queues the resource."""
-        if event.kind is EventKind.DELETE:
-            return None
-        try:
-            generation = json.loads(event.value)["generation"]
-        except (ValueError, TypeError, KeyError):
-            return None
-        return generation if isinstance(generation, int) else None
+        return _number_in(event, "generation")
+
+    def event_version(self, event: WatchEvent) -> int | None:
+        """The version of the resource after a change; None for a change that no pass can have seen."""
+        return _number_in(event, "version")
 
     def start_leader_loops(self) -> None:
         """Start the controller's own loops with `_spawn_loop`: after the watch, before the startup sweep."""
@@ -154,6 +173,7 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
         self._debouncer.cancel()
         await super()._abort()
         self._debouncer.cancel()  # an event may have arrived while the watch was stopping
+        self._changed_in_pass.clear()
         self._follower = None
         self._startup_sweep_active = False
 
@@ -168,10 +188,27 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
         resource_id = self.parse_watch_key(event.key)
         if resource_id is not None and self.accept_event(event):
             self._copies.invalidate(resource_id)
-            self._debouncer.touch(resource_id, self.event_generation(event))
+            change = ReportedChange(self.event_generation(event), self.event_version(event))
+            self._debouncer.touch(resource_id, change)
 
-    def _changed(self, resource_id: str, generation: int | None) -> None:
-        self._schedule.enqueue(resource_id, generation, Priority.HIGH)
+    def _changed(self, resource_id: str, change: ReportedChange) -> None:
+        """Queue a resource, unless the change is one that a pass has read or made itself."""
+        state = self._schedule.states.get(resource_id)
+        if state is not None and state.version is not None and change.version is not None:
+            if change.version <= state.version:
+                return
+            if self.queue.is_busy(resource_id):
+                # It may be a write of this pass, which only its end will tell.
+                state.note_generation(change.generation)
+                self._changed_in_pass[resource_id] = change
+                return
+        self._schedule.enqueue(resource_id, change.generation, Priority.HIGH)
+
+    def _finish(self, key: str, state: ResourceState, result: ReconciliationResult | None) -> None:
+        super()._finish(key, state, result)
+        change = self._changed_in_pass.pop(key, None)
+        if change is not None:
+            self._changed(key, change)
 
     # The startup sweep
 

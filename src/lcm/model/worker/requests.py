@@ -155,6 +155,12 @@ class LeadershipAnnouncement(StrictModel):
 CertificateFingerprint = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+UnlessHeld = Annotated[
+    StrictBool,
+    Field(description="Whether the write announces an action: it is rejected (code held) while the fleet is on hold."),
+]
+
+
 class WorkerStatusUpdate(StrictModel):
     """The result of a reconciliation: only the given fields change; null clears a field."""
 
@@ -189,6 +195,7 @@ class WorkerStatusUpdate(StrictModel):
         default=None,
         description="Null if the launch attempt was resolved and launched nothing. The next attempt has a new number.",
     )
+    unless_held: UnlessHeld = False
 
 
 class LaunchIntentRequest(StrictModel):
@@ -197,6 +204,7 @@ class LaunchIntentRequest(StrictModel):
     version: RecordVersion
     attempt: Annotated[int, Field(ge=1, le=1_000_000), WHOLE_NUMBER]
     parameters: Annotated[dict[str, Any], Field(min_length=1, max_length=50)]
+    unless_held: UnlessHeld = False
 
 
 class MetricsBatch(StrictModel):
@@ -238,6 +246,7 @@ class LicenseStatusUpdate(StrictModel):
         default=False, description="Whether the registration with the former token has ended; the new one follows."
     )
     message: Annotated[SingleLineText, Field(max_length=1000)] = ""
+    unless_held: UnlessHeld = False
 
 
 class ImportWorkerRequest(StrictModel):

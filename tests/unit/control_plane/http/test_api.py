@@ -97,6 +97,7 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/secrets/rotate"): ADMIN,
     ("GET", "/api/internal/workers"): CONTROLLER,
     ("GET", "/api/internal/workers/{worker_id}"): CONTROLLER,
+    ("GET", "/api/internal/workers/{worker_id}/context"): CONTROLLER,
     ("POST", "/api/internal/leadership"): CONTROLLER,
     ("POST", "/api/internal/workers/import"): CONTROLLER,
     ("POST", "/api/internal/workers/scale-up"): CONTROLLER,

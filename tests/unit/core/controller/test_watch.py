@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core.controller.config import ReconciliationConfig, WatchConfig
-from lcm.core.controller.reconciliation import ReconciliationResult
+from lcm.core.controller.reconciliation import Outcome, ReconciliationResult
 from lcm.core.coordination import EventKind, WatchEvent
 from tests.support.network.faulty_coordination import FaultyCoordination
 from tests.support.virtual.toy_controllers import PREFIX, Thing, Watcher, World, change, until
@@ -133,6 +133,79 @@ async def test_events_of_a_known_generation_do_not_cut_a_backoff_short(stage: St
         await asyncio.sleep(1e-6)
         assert stage.world.passes[-1].generation == 2
         assert stage.world.passes[-1].at - changed < 0.5
+
+
+async def test_a_change_that_a_pass_has_read_costs_no_further_pass(stage: Stage) -> None:
+    async with stage.settled() as watcher:
+        stage.world.put(Thing("a", version=5))
+        watcher.trigger("a")
+        await asyncio.sleep(1)
+        for version in (4, 5):
+            await change(World(), stage.user, Thing("a", version=version))  # the mirror is late
+            await asyncio.sleep(2)
+        assert len(stage.world.passes) == 1
+        await stage.change(Thing("a", version=6))
+        await asyncio.sleep(2)
+        assert len(stage.world.passes) == 2
+
+
+@pytest.mark.parametrize("when", ["during the pass", "after it"])
+@pytest.mark.parametrize("settled", [True, False])
+async def test_own_writes_cost_a_pass_only_if_the_pass_says_nothing_of_them(
+    stage: Stage, when: str, *, settled: bool
+) -> None:
+    """A pass that knows when to look again reports the version of its last write."""
+
+    async def behave(thing: Thing) -> ReconciliationResult:
+        if thing.version != 1:
+            return ReconciliationResult.success()
+        written = Thing("a", version=2)
+        stage.world.put(written)
+        if when == "during the pass":
+            await stage.change(written)
+            await asyncio.sleep(1)
+        return ReconciliationResult(Outcome.REQUEUE, after=50.0, version=2 if settled else None)
+
+    async with stage.settled():
+        stage.world.behave = behave
+        await stage.change(Thing("a", version=1))
+        await asyncio.sleep(2)
+        if when == "after it":
+            await stage.change(Thing("a", version=2))
+        await asyncio.sleep(10)
+        assert len(stage.world.passes) == (1 if settled else 2)
+        await asyncio.sleep(60)
+        assert len(stage.world.passes) == 2
+
+
+async def test_a_change_by_others_during_a_pass_is_seen_after_it(stage: Stage) -> None:
+    async def behave(thing: Thing) -> ReconciliationResult:
+        if thing.version == 1:
+            await stage.change(Thing("a", version=2))  # own
+            await stage.change(Thing("a", generation=2, version=3))
+            await asyncio.sleep(1)
+            return ReconciliationResult(Outcome.REQUEUE, after=500.0, version=2)
+        return ReconciliationResult.success()
+
+    async with stage.settled():
+        stage.world.behave = behave
+        await stage.change(Thing("a", version=1))
+        await asyncio.sleep(5)
+        assert [each.generation for each in stage.world.passes] == [1, 2]
+
+
+async def test_records_that_were_restored_with_older_versions_are_followed_again(stage: Stage) -> None:
+    """The next pass, of a polling cycle at the latest, starts from the version that it reads."""
+    async with stage.settled() as watcher:
+        await stage.change(Thing("a", version=50))
+        await asyncio.sleep(1)
+        stage.world.put(Thing("a", version=20))
+        watcher.trigger()
+        await asyncio.sleep(1)
+        before = len(stage.world.passes)
+        await stage.change(Thing("a", version=21))
+        await asyncio.sleep(2)
+        assert len(stage.world.passes) == before + 1
 
 
 async def test_a_deleted_key_wakes_its_resource(stage: Stage) -> None:

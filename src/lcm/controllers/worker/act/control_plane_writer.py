@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lcm.client.errors import ClientError
+from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.worker.decide.shared.forecast import planned_actions
 from lcm.controllers.worker.decision import CheckIdle
 from lcm.core import clock
@@ -77,6 +78,8 @@ class ControlPlaneWriter:
             fields["conditions"] = conditions
         if decision is not None:
             fields["decision"] = decision
+        if write.kind is ActionKind.INTENT:
+            fields["unless_held"] = True
         body = WorkerStatusUpdate(
             status=write.status, version=worker.version, reason=_reason_text(write.reason), **fields
         )
@@ -85,7 +88,7 @@ class ControlPlaneWriter:
     async def intent(self, worker: Worker, intent: StoreLaunchIntent) -> Worker:
         """Store the parameters of a launch before the call."""
         body = LaunchIntentRequest(
-            version=worker.version, attempt=intent.attempt, parameters=intent.parameters.to_json()
+            version=worker.version, attempt=intent.attempt, parameters=intent.parameters.to_json(), unless_held=True
         )
         return await self.internal.write_launch(self._leader(), worker.id, body)
 
@@ -98,6 +101,7 @@ class ControlPlaneWriter:
             leaked=write.leaked,
             deregistered=write.deregistered,
             message=single_line(write.message, _MAX_MESSAGE),
+            unless_held=write.kind is ActionKind.INTENT,
         )
         return await self.internal.write_license_status(self._leader(), worker.id, body)
 

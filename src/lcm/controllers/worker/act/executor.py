@@ -78,6 +78,7 @@ class ReconcilePass:
     observed: Observation | None = None
     intent_stored: bool = False
     read_only: bool = True
+    settled: bool = False  # whether the next pass does nothing, as far as is known
     outdated: bool = False  # whether this pass changed what was observed: a forecast needs a new observation
 
 
@@ -157,7 +158,9 @@ class ActionExecutor:
         elif not current.outdated:
             following = self._following(current, decision, current.worker.conditions)
             self._decision_reporter.report(current.worker, current.memory, decision, following)
-        return ReconciliationResult(decision.outcome, decision.reason, decision.after, current.read_only)
+        # If it is known when the next pass is due, or that it does nothing, own writes that come back need none.
+        version = current.worker.version if current.settled or decision.after is not None else None
+        return ReconciliationResult(decision.outcome, decision.reason, decision.after, current.read_only, version)
 
     async def _execute_action(self, current: ReconcilePass, action: Action) -> Decision | None:
         match action:
@@ -230,6 +233,7 @@ class ActionExecutor:
             report = decision_report(decision, now, current.worker, following)
             current.worker = await self._writer.status(current.worker, write, conditions=conditions, decision=report)
             self._decision_reporter.recorded(current.worker, current.memory, decision, following)
+            current.settled = following is not None and all(isinstance(action, CheckIdle) for action in following)
             return
         following = self._following(current, decision, current.worker.conditions)
         self._decision_reporter.report(current.worker, current.memory, decision, following)
@@ -275,6 +279,10 @@ class ActionExecutor:
             return
         if isinstance(action, WriteStatus) and "license_release_started_at" in action.fields:
             self._claim_license_release(current.worker)
+        if action.kind is ActionKind.INTENT:
+            # The write is rejected if the fleet is on hold or the record has changed, so nothing needs to be read here.
+            self._check_no_hold()
+            return
         if action.kind is ActionKind.WORLD:
             # Before the record is read: a call that is sent later than authorized would act on an outdated desire.
             current.authorization = self._calls.authorize()
@@ -286,15 +294,17 @@ class ActionExecutor:
 
     async def _check_unchanged(self, current: ReconcilePass) -> None:
         """Raise if a hold was placed or the worker was changed since the decision."""
-        state = await self._writer.internal.fleet()
-        self._cache.fleet = state  # or the next decision would be made without the hold that is found here
-        now = clock.earliest_now()
-        hold = self._cache.hold
-        if hold is not None and hold.active(now):
-            raise PassInterruptedError(f"the fleet is on hold by {hold.by}: {hold.reason}")
-        latest = await self._writer.internal.worker(current.worker.id)
-        if latest.version != current.worker.version:
+        latest = await self._writer.internal.worker_context(current.worker.id)
+        # Kept, or the next decision would be made without the hold that is found here.
+        self._cache.update_fleet(latest)
+        self._check_no_hold()
+        if latest.worker.version != current.worker.version:
             raise PassInterruptedError("the worker was changed meanwhile")
+
+    def _check_no_hold(self) -> None:
+        hold = self._cache.hold
+        if hold is not None and hold.active(clock.earliest_now()):
+            raise PassInterruptedError(f"the fleet is on hold by {hold.by}: {hold.reason}")
 
     async def _change_instance(self, current: ReconcilePass, call: CloudCall) -> Decision | None:
         worker = current.worker

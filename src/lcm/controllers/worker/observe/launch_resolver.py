@@ -54,6 +54,7 @@ class LaunchResolver:
         self._sites = sites
         self._images = images
         self._installation: str | None = None
+        self._templates: dict[str, tuple[int, WorkerTemplate]] = {}  # by worker, with the version that it was read with
 
     async def installation(self) -> str:
         """The id of this installation. Only instances with its tag are ours."""
@@ -71,6 +72,13 @@ class LaunchResolver:
             instance for instance in search.instances.values() if instance.tags.get(INSTALLATION_TAG) == installation_id
         )
         return LaunchedInstances(search.complete, matches, search.began_at, search.error)
+
+    def offer_template(self, worker: Worker, template: WorkerTemplate | None) -> None:
+        """Use a template that was read together with this version of a worker. Each is used once: it may change."""
+        if template is None:
+            self._templates.pop(worker.id, None)
+        else:
+            self._templates[worker.id] = (worker.version, template)
 
     async def resolve(
         self,
@@ -91,7 +99,7 @@ class LaunchResolver:
         if worker.template_name is None:
             return LaunchResolution(error="the worker has no template to launch from", permanent=True)
         try:
-            template = await self._internal.template(worker.template_name)
+            template = await self._template(worker, worker.template_name)
         except NotFoundError:
             return LaunchResolution(error=f"template {worker.template_name} does not exist", permanent=True)
         pattern = template.ami_name_pattern or self._images.name_pattern
@@ -117,6 +125,12 @@ class LaunchResolver:
             return LaunchResolution(error=message, permanent=True)
         tags = await self._tags(worker, attempt, site, discovery_tag)
         return LaunchResolution(_launch_parameters(worker, attempt, template, site, subnets[0], images[0].id, tags))
+
+    async def _template(self, worker: Worker, name: str) -> WorkerTemplate:
+        offered = self._templates.pop(worker.id, None)
+        if offered is not None and offered[0] == worker.version:
+            return offered[1]
+        return await self._internal.template(name)
 
     async def _tags(
         self, worker: Worker, attempt: int, site: RegionLaunchSettings, discovery_tag: tuple[str, str]
