@@ -67,6 +67,7 @@ class InstanceTypeInfo:
     name: str
     cpu_cores: int
     memory_gb: float
+    nested_virtualization: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +152,14 @@ class LaunchParameters:
     root_volume_gb: int | None = None
     instance_profile: str | None = None
     metadata_hop_limit: int | None = None  # None: recorded before IMDSv2 was required; a replay must not add it
+    nested_virtualization: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the stored form; the same parameters always give the same JSON."""
-        stored = {
+        """Return the stored form; the same parameters always give the same JSON.
+
+        What attempts stored by earlier versions do not have is stored only if it is used.
+        """
+        stored: dict[str, Any] = {
             "region": self.region,
             "client_token": self.client_token,
             "image_id": self.image_id,
@@ -168,6 +173,8 @@ class LaunchParameters:
         }
         if self.metadata_hop_limit is not None:
             stored["metadata_hop_limit"] = self.metadata_hop_limit
+        if self.nested_virtualization:
+            stored["nested_virtualization"] = True
         return stored
 
     @classmethod

@@ -40,6 +40,7 @@ class ComputeHealth:
     is_controller: bool
     valid: bool | None
     admission_state: str
+    kvm_enabled: bool | None = None  # whether it can run virtual machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,12 @@ class SystemHealth:
     is_enterprise: bool | None
     controller_valid: bool | None
     computes: tuple[ComputeHealth, ...]
+
+    @property
+    def kvm_enabled(self) -> bool | None:
+        """Whether any of its computes can run virtual machines; None if none of them says so."""
+        reported = [each.kvm_enabled for each in self.computes if each.kvm_enabled is not None]
+        return any(reported) if reported else None
 
 
 @dataclass(frozen=True, slots=True)

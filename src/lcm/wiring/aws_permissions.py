@@ -87,4 +87,5 @@ def _parameters(launch: LaunchCheck, subnet: str | None) -> LaunchParameters:
         root_volume_gb=round(launch.template.capacity.storage_gb) or None,
         instance_profile=site.instance_profile,
         metadata_hop_limit=METADATA_HOP_LIMIT,
+        nested_virtualization=launch.template.nested_virtualization,
     )

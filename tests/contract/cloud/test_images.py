@@ -87,9 +87,10 @@ async def test_an_image_that_was_just_published_is_found(bed: CloudBed) -> None:
 
 
 async def test_instance_types_say_what_they_offer_and_unknown_ones_are_left_out(bed: CloudBed) -> None:
-    found = await bed.cloud.instance_types(bed.region, ["t3.large", "m5zn.metal", "no-such.type"])
-    assert {name: (each.cpu_cores, each.memory_gb) for name, each in found.items()} == {
-        "t3.large": (2, 8.0),
-        "m5zn.metal": (48, 192.0),
+    found = await bed.cloud.instance_types(bed.region, ["t3.large", "m5zn.metal", "m8i.2xlarge", "no-such.type"])
+    assert {name: (each.cpu_cores, each.memory_gb, each.nested_virtualization) for name, each in found.items()} == {
+        "t3.large": (2, 8.0, False),
+        "m5zn.metal": (48, 192.0, False),
+        "m8i.2xlarge": (8, 32.0, True),
     }
     assert await bed.cloud.instance_types(bed.region, []) == {}

@@ -217,3 +217,21 @@ async def test_a_replay_returns_an_instance_that_is_not_visible_yet(bed: CloudBe
     assert not sweep.instances
     assert (await bed.cloud.launch_instance(parameters)).id == first.id
     assert await bed.live_instances() == [first.id]
+
+
+async def test_nested_virtualization_is_launched_with_types_that_offer_it(bed: CloudBed) -> None:
+    """cloud-and-cml.md: a replay is the same request, and another one is refused."""
+    nested = replace(bed.parameters("w1"), instance_type="m8i.2xlarge", nested_virtualization=True)
+    instance = await bed.cloud.launch_instance(nested)
+    assert (await bed.cloud.launch_instance(replace(nested))).id == instance.id
+    with pytest.raises(LaunchTokenMismatchError):
+        await bed.cloud.launch_instance(replace(nested, nested_virtualization=False))
+    assert await bed.live_instances() == {instance.id}
+
+
+async def test_nested_virtualization_is_refused_for_other_types(bed: CloudBed) -> None:
+    parameters = bed.parameters("w1")
+    with pytest.raises(InvalidCloudRequestError, match="nested virtualization"):
+        await bed.cloud.launch_instance(replace(parameters, nested_virtualization=True))
+    assert await bed.live_instances() == set()
+    assert (await bed.cloud.launch_instance(parameters)).instance_type == parameters.instance_type

@@ -42,6 +42,7 @@ async def test_aws_account_and_read_permissions(bed: AwsBed) -> None:
     assert f"account {ACCOUNT}" in found[0].says
     assert "reading is allowed" in found[1].says
     assert "lcm-bed" in found[2].says
+    assert "nested virtualization is supported: template nested-medium (m8i.2xlarge)" in found[-1].says
 
 
 async def test_a_missing_image(bed: AwsBed) -> None:

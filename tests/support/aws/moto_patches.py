@@ -18,6 +18,7 @@ from moto.core.responses import ActionResult
 from moto.core.utils import utcnow
 from moto.ec2.exceptions import EC2ClientError, InvalidInstanceIdError
 from moto.ec2.models.core import TaggedEC2Resource
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState
 from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ec2.responses.amis import AmisResponse
@@ -102,6 +103,7 @@ def _run(self: Any) -> ActionResult:
         raise EC2ClientError("InvalidParameterValue", f"The client token is longer than {_LONGEST_TOKEN} characters")
     key = (self.current_account, self.region, _zone(self), token)
     parameters = {name: value for name, value in self._get_params().items() if name != "ClientToken"}
+    _check_cpu_options(self)
     self.error_on_dryrun()  # which leaves the token as it was
     with RULES.lock:
         used = RULES.tokens.get(key)
@@ -112,6 +114,14 @@ def _run(self: Any) -> ActionResult:
         for instance in reservation.instances:
             RULES.launched(instance)
         return ActionResult(reservation)
+
+
+def _check_cpu_options(self: Any) -> None:
+    """Moto ignores CpuOptions; EC2 refuses nested virtualization for types that do not offer it."""
+    options, name = self._get_param("CpuOptions", {}), self._get_param("InstanceType")
+    features = INSTANCE_TYPES.get(name, {}).get("ProcessorInfo", {}).get("SupportedFeatures", ())
+    if options.get("NestedVirtualization") == "enabled" and "nested-virtualization" not in features:
+        raise EC2ClientError("InvalidParameterCombination", f"{name} does not support nested virtualization")
 
 
 def _zone(self: Any) -> str:

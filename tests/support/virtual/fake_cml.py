@@ -15,6 +15,7 @@ from lcm.cml.errors import CMLAuthenticationError, CMLCertificateChangedError, C
 from lcm.cml.types import (
     CMLActivity,
     CMLActivityEvent,
+    ComputeHealth,
     Credentials,
     DeregistrationResult,
     LicenseState,
@@ -49,6 +50,7 @@ class FakeServer:
     deregistration: DeregistrationResult = DeregistrationResult.DONE
     events: tuple[CMLActivityEvent, ...] = ()
     definitions: tuple[str, ...] = ()
+    kvm: bool | None = None
     account: Credentials = DEFAULT
     certificate: str = "c0" * 32
     boot_certificate: str = "b0" * 32  # presented until it was ready for the first time
@@ -82,8 +84,9 @@ class FakeCml:
         return SystemInformation(server.version, server.ready, _presented(server))
 
     async def get_system_health(self, address: str, credentials: Credentials) -> SystemHealth:
-        await self._at(address, "health", credentials)
-        return SystemHealth(True, None, None, None, ())
+        server = await self._at(address, "health", credentials)
+        compute = ComputeHealth("cml", is_controller=True, valid=True, admission_state="READY", kvm_enabled=server.kvm)
+        return SystemHealth(True, None, None, None, (compute,))
 
     async def get_system_stats(self, address: str, credentials: Credentials) -> SystemStats:
         return (await self._at(address, "stats", credentials)).stats

@@ -64,7 +64,7 @@ class ParkedCml(FakeCml):
         if machine is None:
             self.servers.pop(address, None)
         else:
-            server = self.by_machine.setdefault(machine.id, FakeServer())
+            server = self.by_machine.setdefault(machine.id, FakeServer(kvm=machine.has_kvm))
             since = self._up_since.setdefault(f"{machine.id} {machine.public_ip}", self.world.time())
             server.ready = self.world.time() - since >= self.boot
             self.servers[address] = server
@@ -203,7 +203,7 @@ class Fleet:
 
     async def create(self, name: str = "alpha", **body: Any) -> Worker:
         """A person creates a worker."""
-        return await self.people.workers.create(CreateWorkerRequest(name=name, template_name="small", **body))
+        return await self.people.workers.create(CreateWorkerRequest(**{"name": name, "template_name": "small", **body}))
 
     async def worker(self, worker_id: str) -> Worker:
         """The current record, from the store: an HTTP request twice a second would take most of a test's time."""

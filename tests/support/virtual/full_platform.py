@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -65,6 +66,7 @@ class ParkedServers(FakeCmlNetwork):
         super().__init__()
         self.cloud = cloud
         self.by_machine: dict[str, World] = {}
+        self.types_without_kvm: set[str] = set()  # although EC2 offers it
         self._address_of: dict[str, str] = {}  # the last address of each instance
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -95,7 +97,7 @@ class ParkedServers(FakeCmlNetwork):
 
     def _switch_on(self, machine: Machine, address: str) -> World:
         """An instance has a new address after each start: its disk is kept, but nothing runs on it."""
-        world = self.by_machine.setdefault(machine.id, World(_SETTINGS))
+        world = self.by_machine.setdefault(machine.id, World(replace(_SETTINGS, kvm=self._has_kvm(machine))))
         if self._address_of.get(machine.id) != address:
             world.power_off()
             world.power_on()
@@ -104,6 +106,9 @@ class ParkedServers(FakeCmlNetwork):
             self._address_of[machine.id] = address
         world.time.advance()
         return world
+
+    def _has_kvm(self, machine: Machine) -> bool:
+        return machine.has_kvm and machine.instance_type not in self.types_without_kvm
 
     def _machine(self, address: str) -> Machine | None:
         """The instance that runs at an address. Controllers of these tests use public addresses only."""

@@ -34,10 +34,15 @@ def _columns() -> list[Column[WorkerTemplate]]:
         Column("DISK", lambda each: f"{each.capacity.storage_gb:g} GB", priority=3, align_right=True),
         Column("NODES", lambda each: str(each.capacity.max_nodes), priority=3, align_right=True),
         Column("$/H", lambda each: f"{each.cost_per_hour_usd:g}", priority=1, align_right=True),
+        Column("KVM", _kvm, priority=4),
         Column("ENABLED", lambda each: "yes" if each.enabled else "no", style=_enabled_style),
         Column("IMAGE", lambda each: each.ami_name_pattern or "default", priority=5, wide_only=True),
         Column("DESCRIPTION", lambda each: each.description, priority=6, min_width=12, wide_only=True),
     ]
+
+
+def _kvm(template: WorkerTemplate) -> str:
+    return "nested" if template.nested_virtualization else "required" if template.requires_kvm else "-"
 
 
 def _enabled_style(template: WorkerTemplate) -> str:
@@ -129,6 +134,8 @@ def _show_template(session: Session, template: WorkerTemplate) -> None:
             ("capacity", f"{size.cpu_cores} CPU, {size.memory_gb:g} GB memory, {size.storage_gb:g} GB disk"),
             ("nodes", f"at most {size.max_nodes}"),
             ("cost", f"${template.cost_per_hour_usd:g} per hour"),
+            ("nested", "yes" if template.nested_virtualization else "no"),
+            ("requires KVM", "yes" if template.requires_kvm else "no"),
             ("enabled", "yes" if template.enabled else "no"),
         ]
     )

@@ -11,7 +11,7 @@ from lcm.cli.config.check import Finding
 from lcm.model.worker.template import DEFAULT_TEMPLATES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from lcm.cloud.types import Image, Sweep
     from lcm.model.worker.template import WorkerTemplate
@@ -23,6 +23,7 @@ _POLICY_REMEDY = "grant the permissions in deploy/iam-policy.json"
 _IMAGES_REMEDY = "share one, or set AMI_NAME_PATTERN and AMI_OWNERS"
 _REGION_REMEDY = "fix this region in AWS_REGION_CONFIGS"
 _DRY_RUN_IGNORED_REMEDY = "this endpoint ignores DryRun: review what it changed, and do not run this check on it again"
+_NESTED_REMEDY = "use a type that does, such as m8i.2xlarge, or set nested_virtualization to false"
 _ACTION_NAMES = {"StartInstances": "starting", "StopInstances": "stopping", "TerminateInstances": "terminating"}
 
 
@@ -45,8 +46,11 @@ async def check_cloud(settings: CloudSettings, *, plane_answers: bool = False) -
         return
     try:
         template = await _template_to_check(settings) if plane_answers else DEFAULT_TEMPLATES[0]
+        nested = await _nested_templates(settings) if plane_answers else _with_nested(DEFAULT_TEMPLATES)
         for region in cloud.provider.regions:
             async for finding in _check_region(settings, cloud, region, template):
+                yield finding
+            async for finding in check_nested_virtualization(cloud, region, nested):
                 yield finding
     finally:
         await cloud.close()
@@ -73,6 +77,52 @@ async def _template_to_check(settings: WorkerControllerComponentSettings) -> Wor
     except ClientError:
         pass  # it responded a moment ago, and another check reports whether it does
     return DEFAULT_TEMPLATES[0]
+
+
+def _with_nested(templates: Iterable[WorkerTemplate]) -> list[WorkerTemplate]:
+    return [template for template in templates if template.enabled and template.nested_virtualization]
+
+
+async def _nested_templates(settings: WorkerControllerComponentSettings) -> list[WorkerTemplate]:
+    """The enabled templates with nested virtualization: those of the control plane, or else the built-in ones."""
+    from lcm.client.errors import ClientError
+    from lcm.wiring.controllers import make_control_plane_client
+
+    try:
+        async with make_control_plane_client(settings) as client:
+            return _with_nested([template async for template in client.internal.templates()])
+    except ClientError:
+        return _with_nested(DEFAULT_TEMPLATES)
+
+
+async def check_nested_virtualization(
+    cloud: CloudConnection, region: str, templates: Sequence[WorkerTemplate]
+) -> AsyncIterator[Finding]:
+    """Whether EC2 offers nested virtualization for the instance types of these templates."""
+    from lcm.cloud.errors import CloudError
+
+    if not templates:
+        return
+    part = f"AWS {region}"
+    try:
+        known = await cloud.provider.instance_types(region, {template.instance_type for template in templates})
+    except CloudError as error:
+        yield Finding(part, False, str(error), _POLICY_REMEDY)
+        return
+    supported = []
+    for template in templates:
+        described = f"template {template.name} ({template.instance_type})"
+        offered = known.get(template.instance_type)
+        if offered is None:
+            message = f"{described} cannot be launched: {region} does not offer this instance type"
+            yield Finding(part, True, message, note=True)
+        elif offered.nested_virtualization:
+            supported.append(described)
+        else:
+            message = f"{described}: this instance type does not support nested virtualization"
+            yield Finding(part, False, message, _NESTED_REMEDY)
+    if supported:
+        yield Finding(part, True, f"nested virtualization is supported: {', '.join(supported)}")
 
 
 async def _check_region(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lcm.model.lablet.access import ForwardedPort, LabletAccess
     from lcm.model.lablet.placement import LabletPreview, PlacementCandidate
     from lcm.model.lablet.record import Lablet, LabletRequirements, Rejection
+    from lcm.model.lablet.seats import SeatCost
 
 _MAX_ROWS = 20
 
@@ -183,6 +184,19 @@ def preview_lines(preview: LabletPreview) -> list[tuple[str, str]]:
     return lines
 
 
+def show_seat_costs(printer: Printer, costs: Sequence[SeatCost]) -> None:
+    """Print what a seat costs on each template with KVM, the cheapest first."""
+    columns: list[Column[SeatCost]] = [
+        Column("TEMPLATE", lambda each: each.template, min_width=10),
+        Column("TYPE", lambda each: each.instance_type),
+        Column("KVM", lambda each: "nested" if each.nested_virtualization else "metal"),
+        Column("SEATS", lambda each: str(each.seats), align_right=True),
+        Column("$/H", lambda each: f"{each.cost_per_hour_usd:g}", align_right=True),
+        Column("$/SEAT/H", lambda each: f"{each.cost_per_seat_usd:.4f}", align_right=True),
+    ]
+    printer.table(columns, costs)
+
+
 def show_preview(printer: Printer, preview: LabletPreview) -> None:
     """Print a placement preview: the result first, then candidates and rejections."""
     printer.line(f"{preview.definition}: {preview.reason}.")
@@ -192,6 +206,9 @@ def show_preview(printer: Printer, preview: LabletPreview) -> None:
     if preview.cost_per_hour_usd:
         details.append(("cost", f"${preview.cost_per_hour_usd:g} more per hour"))
     printer.details(details)
+    if preview.seat_costs:
+        printer.line()
+        show_seat_costs(printer, preview.seat_costs)
     if preview.candidates:
         columns: list[Column[PlacementCandidate]] = [
             Column("CANDIDATE", lambda each: each.worker_name, min_width=10),

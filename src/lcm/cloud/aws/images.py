@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 DESCRIBE_IMAGES = "DescribeImages"
 DESCRIBE_INSTANCE_TYPES = "DescribeInstanceTypes"
 _TYPES_PER_CALL = 100
+_NESTED_VIRTUALIZATION = "nested-virtualization"
 _MIB_PER_GB = 1024
 _PAGE_SIZE = 1000
 _OWNER_ALIASES = frozenset({"amazon", "aws-marketplace"})
@@ -146,4 +147,5 @@ def _instance_type(described: Mapping[str, Any]) -> InstanceTypeInfo:
         str(described["InstanceType"]),
         int(described["VCpuInfo"]["DefaultVCpus"]),
         int(described["MemoryInfo"]["SizeInMiB"]) / _MIB_PER_GB,
+        _NESTED_VIRTUALIZATION in described.get("ProcessorInfo", {}).get("SupportedFeatures", ()),
     )

@@ -238,6 +238,8 @@ def run_instances_request(parameters: LaunchParameters, root_device: str | None)
             "HttpTokens": "required",
             "HttpPutResponseHopLimit": parameters.metadata_hop_limit,
         }
+    if parameters.nested_virtualization:
+        request["CpuOptions"] = {"NestedVirtualization": "enabled"}
     if parameters.root_volume_gb is not None:
         assert root_device is not None
         volume = {"VolumeSize": parameters.root_volume_gb, "DeleteOnTermination": True}

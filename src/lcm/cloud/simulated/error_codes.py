@@ -17,6 +17,7 @@ TOKEN_SPENT: Final = "IdempotentInstanceTerminated"  # noqa: S105
 BAD_IMAGE: Final = "InvalidAMIID.NotFound"
 BAD_SUBNET: Final = "InvalidSubnetID.NotFound"
 UNSUPPORTED: Final = "Unsupported"
+BAD_COMBINATION: Final = "InvalidParameterCombination"
 
 MUTATING_OPERATIONS: Final = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
 

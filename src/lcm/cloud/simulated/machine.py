@@ -25,6 +25,10 @@ def to_datetime(timestamp: float) -> datetime:
     return datetime.fromtimestamp(timestamp, UTC)
 
 
+def _is_metal(instance_type: str) -> bool:
+    return instance_type.partition(".")[2].startswith("metal")
+
+
 @dataclass(slots=True)
 class MaintenanceEvent:
     """Maintenance scheduled by the provider."""
@@ -54,9 +58,15 @@ class Machine:
     reason: str = ""
     impaired: set[HealthKind] = field(default_factory=set)
     events: list[MaintenanceEvent] = field(default_factory=list)
+    nested_virtualization: bool = False
     _shown: Instance | None = None
     _before: Instance | None = None
     _changed_at: float = 0.0
+
+    @property
+    def has_kvm(self) -> bool:
+        """Whether what runs on it can run virtual machines."""
+        return self.nested_virtualization or _is_metal(self.instance_type)
 
     def enter(self, state: InstanceState, now: float, due: float | None, reason: str = "") -> None:
         """Enter a state, which lasts until `due` if it is transitional."""
@@ -121,6 +131,7 @@ class Machine:
             "reason": self.reason,
             "impaired": sorted(kind.value for kind in self.impaired),
             "events": [[event.detail, event.not_before, event.completed] for event in self.events],
+            "nested_virtualization": self.nested_virtualization,
         }
 
     @classmethod
@@ -164,5 +175,5 @@ class Timing:
 
     def of(self, span: DurationRange, instance_type: str, chance: Random) -> float:
         """Return a random duration for a machine of this type: bare metal takes longer to check its hardware."""
-        factor = self.metal_factor if instance_type.partition(".")[2].startswith("metal") else 1.0
+        factor = self.metal_factor if _is_metal(instance_type) else 1.0
         return chance.uniform(*span) * factor

@@ -39,6 +39,13 @@ INSTANCE_TYPES = {
     "m8i.8xlarge": (32, 128.0),
 }
 """CPU cores and memory of the instance types that this cloud offers."""
+_NESTED_FAMILIES = ("c8i", "m8i", "r8i")
+
+
+def supports_nested_virtualization(instance_type: str) -> bool:
+    """Whether the virtual instances of this type can have KVM."""
+    family, _, size = instance_type.partition(".")
+    return family in _NESTED_FAMILIES and not size.startswith("metal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +170,9 @@ class SimulatedRegion:
         if self.faults.omits_type(parameters.instance_type, parameters.subnet_id):
             message = f"{parameters.instance_type} is not offered in the zone of {parameters.subnet_id}"
             raise self._error(error_codes.UNSUPPORTED, "RunInstances", message)
+        if parameters.nested_virtualization and not supports_nested_virtualization(parameters.instance_type):
+            message = f"{parameters.instance_type} does not support nested virtualization"
+            raise self._error(error_codes.BAD_COMBINATION, "RunInstances", message)
         self._require_capacity(parameters.instance_type, "RunInstances", now)
         machine = self._new_machine(parameters, now)
         self.tokens[parameters.client_token, zone] = LaunchTokenRecord(stored, machine.id)
@@ -234,7 +244,9 @@ class SimulatedRegion:
     def instance_types(self, names: Collection[str]) -> dict[str, InstanceTypeInfo]:
         """DescribeInstanceTypes by filter: unknown types are left out."""
         return {
-            name: InstanceTypeInfo(name, *INSTANCE_TYPES[name]) for name in sorted(set(names)) if name in INSTANCE_TYPES
+            name: InstanceTypeInfo(name, *INSTANCE_TYPES[name], supports_nested_virtualization(name))
+            for name in sorted(set(names))
+            if name in INSTANCE_TYPES
         }
 
     def new_id(self, prefix: str) -> str:
@@ -288,6 +300,7 @@ class SimulatedRegion:
             private_ip=f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}",
             public_ip=self.address(),
             due=now + boot,
+            nested_virtualization=parameters.nested_virtualization,
         )
 
     def _zone(self, subnet_id: str | None) -> str:

@@ -217,6 +217,7 @@ def _parse_compute(entry: Any) -> ComputeHealth:
         is_controller=optional_bool(compute, "is_controller") or False,
         valid=optional_bool(compute, "valid"),
         admission_state=optional_text(compute, "admission_state") or "",
+        kvm_enabled=optional_bool(compute, "kvm_vmx_enabled"),
     )
 
 

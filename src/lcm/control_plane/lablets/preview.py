@@ -17,6 +17,7 @@ from lcm.core import clock
 from lcm.model.lablet.placement import LabletPreview, PlacementCandidate, PreviewOutcome
 from lcm.model.lablet.record import MAX_REJECTIONS
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
+from lcm.model.lablet.seats import seat_costs
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -60,6 +61,7 @@ async def _preview(context: ControlPlaneContext, request: CreateLabletRequest) -
             "aws_region": preview.aws_region or request.aws_region,
             "blocked": "; ".join(block.reason for block in inputs.blocks)[:_MAX_REASON],
             "skipped": len(plan.skipped),
+            "seat_costs": seat_costs(inputs.templates, lablet.requirements, context.planning.ports),
             **_under_hold(inputs, preview),
         }
     )

@@ -89,6 +89,9 @@ async def adopt_worker(tx: Transaction, worker: Worker, request: AdoptWorkerRequ
             " name a template, or adopt it with schedulable false"
         )
         raise ProblemError(ProblemCode.INVALID, detail)
+    fields["requires_kvm"] = request.schedulable and await _requires_kvm(
+        tx.store, fields.get("template_name", worker.template_name)
+    )
     if request.idle_detection_enabled is not None:
         fields["idle_detection_enabled"] = request.idle_detection_enabled
     if request.license_token is not None:
@@ -111,6 +114,11 @@ async def _fields_of_named_template(store: Store, worker: Worker, name: str) -> 
         known = ", ".join(sorted(each.name for each in templates))
         raise ProblemError(ProblemCode.INVALID, f"template_name: there is no template {name}; there are {known}")
     return _fields_of(worker, named, _by_type(templates, worker.instance_type))
+
+
+async def _requires_kvm(store: Store, template_name: str | None) -> bool:
+    """Whether its template requires KVM. Nobody asks that of an instance that only runs here, without lablets."""
+    return any(each.requires_kvm for each in await _templates(store) if each.name == template_name)
 
 
 def _fields_of(worker: Worker, template: WorkerTemplate, priced: WorkerTemplate | None) -> dict[str, Any]:

@@ -240,6 +240,9 @@ def worker_from_template(template: WorkerTemplate, now: datetime, **fields: Any)
     return Worker(
         template_name=template.name,
         instance_type=template.instance_type,
+        ami_name_pattern=template.ami_name_pattern,
+        nested_virtualization=template.nested_virtualization,
+        requires_kvm=template.requires_kvm,
         capacity=template.capacity,
         cost_per_hour_usd=template.cost_per_hour_usd,
         status=WorkerStatus.PENDING,

@@ -128,7 +128,8 @@ def apply_launch_intent(worker: Worker, write: LaunchIntentRequest, now: datetim
     if write.attempt != worker.launch_attempt + 1:
         raise _attempt_mismatch(worker, f"the next attempt is {worker.launch_attempt + 1}, not {write.attempt}")
     intent = LaunchIntent(attempt=write.attempt, parameters=write.parameters, stored_at=now)
-    return updated_record(worker, now, launch_intent=intent, launch_attempt=write.attempt)
+    nested = write.parameters.get("nested_virtualization") is True
+    return updated_record(worker, now, launch_intent=intent, launch_attempt=write.attempt, nested_virtualization=nested)
 
 
 def apply_license_status(worker: Worker, write: LicenseStatusUpdate, now: datetime) -> Worker:

@@ -17,6 +17,7 @@ from lcm.model.base import CaseInsensitiveEnum, LenientModel, SingleLineText
 from lcm.model.formatting import as_clause
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
 from lcm.model.lablet.record import MAX_REJECTIONS, LabletRequirements, Rejection
+from lcm.model.lablet.seats import SeatCost
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 from lcm.model.worker.template import Allocation
 
@@ -80,7 +81,7 @@ def check_ready(worker: Worker) -> str | None:
         return f"it is {worker.status}"
     if worker.desired_status is not DesiredStatus.RUNNING:
         return f"its desired status is {worker.desired_status}"
-    return "it is running, but its CML is not ready"
+    return "it is running, but its CML has no KVM" if worker.lacks_kvm else "it is running, but its CML is not ready"
 
 
 def check_hold(worker: Worker, now: datetime) -> str | None:
@@ -328,5 +329,9 @@ class LabletPreview(LenientModel):
     )
     aws_region: str | None = None
     cost_per_hour_usd: float = Field(default=0, description="Additional cost compared to now.")
+    seat_costs: tuple[SeatCost, ...] = Field(
+        default=(),
+        description="What a seat costs on each enabled template that requires KVM, nested or metal, cheapest first.",
+    )
     blocked: str = Field(default="", description="Why nothing is placed at present; empty if placement goes on.")
     skipped: int = Field(default=0, description="Number of records that could not be planned with it.")

@@ -29,6 +29,7 @@ class ConditionType(CaseInsensitiveEnum):
     LICENSED = "Licensed"
     IDLE = "Idle"
     TELEMETRY_MISSING = "TelemetryMissing"
+    NO_KVM = "NoKvm"
     DRAINING = "Draining"
     WAITING = "Waiting"
     HELD = "Held"

@@ -187,6 +187,9 @@ def _ready_clause(inputs: ExplainInput) -> str:
     if inputs.worker.ready:
         return " and is ready"
     conditions, now = inputs.worker.conditions, inputs.now
+    no_kvm = find_condition(conditions, ConditionType.NO_KVM) if inputs.worker.lacks_kvm else None
+    if no_kvm is not None and is_condition_true(conditions, ConditionType.CML_READY):
+        return f" but is not ready: its CML has reported no KVM for {humanize_duration(now - no_kvm.since)}"
     for kind, words in (
         (ConditionType.INSTANCE_READY, "its instance has been impaired"),
         (ConditionType.CML_READY, "CML has not responded"),

@@ -111,6 +111,10 @@ def next_step_of(worker: Worker) -> NextStep:
         return _wait(
             f"this version of LCM does not know {', '.join(worker.unknown_words)} and leaves it to a newer one"
         )
+    if worker.lacks_kvm and worker.status is WorkerStatus.RUNNING and worker.desired_status is DesiredStatus.RUNNING:
+        return _wait(
+            f"it will accept lablets only if its CML reports KVM; to remove it: lcm workers terminate {worker.name}"
+        )
     steps = NEXT_STEPS[worker.status]
     if worker.status is WorkerStatus.PENDING and worker.launch_intent is not None:
         steps = _LAUNCH_INTENT_STEPS

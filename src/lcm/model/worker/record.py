@@ -105,6 +105,15 @@ class Worker(Record):
         default=None, description="Memory of an imported instance, as EC2 says; null if not known."
     )
     ami_id: str | None = None
+    ami_name_pattern: str | None = Field(
+        default=None, description="The image name pattern of its template when it was created; null: the default."
+    )
+    nested_virtualization: bool = Field(
+        default=False, description="Whether its instance is launched with nested virtualization."
+    )
+    requires_kvm: bool = Field(
+        default=False, description="Whether it is not ready while its CML reports that it has no KVM."
+    )
     public_ip: str | None = None
     private_ip: str | None = None
     launch_attempt: int = 0
@@ -185,11 +194,12 @@ class Worker(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def ready(self) -> bool:
-        """Whether lablets may be placed on it: RUNNING, desired to be RUNNING, and CML responds."""
+        """Whether lablets may be placed on it: RUNNING, desired to be RUNNING, CML responds, and KVM is not missing."""
         return (
             self.status is WorkerStatus.RUNNING
             and self.desired_status is DesiredStatus.RUNNING
             and is_condition_true(self.conditions, ConditionType.CML_READY)
+            and not self.lacks_kvm
         )
 
     @computed_field  # type: ignore[prop-decorator]
@@ -197,6 +207,11 @@ class Worker(Record):
     def current_cost_per_hour_usd(self) -> float | None:
         """What it costs an hour now, in dollars: its instance while that runs, and its disks; null if not known."""
         return current_cost(self)
+
+    @property
+    def lacks_kvm(self) -> bool:
+        """Whether it requires KVM, and its CML reported that it has none."""
+        return self.requires_kvm and is_condition_true(self.conditions, ConditionType.NO_KVM)
 
     @property
     def is_adopted(self) -> bool:

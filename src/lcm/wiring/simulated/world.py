@@ -121,7 +121,7 @@ class SimulatedWorld(HostedService):
         for machine_id in sorted(there):
             if not self._kept.has(machine_id):
                 continue
-            server = self._new_server()
+            server = self._new_server(machines[machine_id])
             if not self._kept.restore(machine_id, server.world):
                 await server.stop()
                 continue
@@ -129,8 +129,9 @@ class SimulatedWorld(HostedService):
                 server.world.power_off()
             self.servers[machine_id] = server
 
-    def _new_server(self) -> CmlSimulator:
-        return CmlSimulator(self._settings, identity=self._identity, account=self.account)
+    def _new_server(self, machine: Machine) -> CmlSimulator:
+        settings = replace(self._settings, kvm=machine.has_kvm)
+        return CmlSimulator(settings, identity=self._identity, account=self.account)
 
     async def _tend_on(self) -> None:
         while True:
@@ -148,7 +149,7 @@ class SimulatedWorld(HostedService):
             present.add(machine.id)
             if machine.state is InstanceState.RUNNING:
                 addresses.update({ip: machine.id for ip in (machine.public_ip, machine.private_ip) if ip})
-                await self._power_on(machine.id)
+                await self._power_on(machine)
             elif machine.state is not InstanceState.PENDING:
                 await self._power_off(machine.id)
         self._addresses = addresses
@@ -156,13 +157,14 @@ class SimulatedWorld(HostedService):
             self._powered.discard(machine_id)
             await self.servers.pop(machine_id).stop()
 
-    async def _power_on(self, machine_id: str) -> None:
+    async def _power_on(self, machine: Machine) -> None:
+        machine_id = machine.id
         if machine_id in self._powered:
             return
         self._powered.add(machine_id)
         server = self.servers.get(machine_id)
         if server is None:
-            server = self.servers[machine_id] = self._new_server()
+            server = self.servers[machine_id] = self._new_server(machine)
             await server.start()
         else:
             await server.power_on()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -132,3 +133,30 @@ def test_an_unrecognized_state_is_unknown() -> None:
 def test_the_interface_does_not_need_aws() -> None:
     code = "import sys, lcm.cloud, lcm.cloud.spi, lcm.cloud.types; sys.exit('botocore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_nested_virtualization_is_requested_in_botocores_words(ec2: Any) -> None:
+    nested = replace(PARAMETERS, instance_type="m8i.2xlarge", nested_virtualization=True)
+    request = run_instances_request(nested, "/dev/sda1")
+    assert request["CpuOptions"] == {"NestedVirtualization": "enabled"}
+    options = ec2.meta.service_model.shape_for("CpuOptionsRequest").members["NestedVirtualization"]
+    assert "enabled" in options.enum
+    processor = ec2.meta.service_model.shape_for("ProcessorInfo")
+    assert "nested-virtualization" in processor.members["SupportedFeatures"].member.enum
+
+
+def test_an_attempt_without_it_is_stored_and_replayed_as_before() -> None:
+    """A client token is valid for one request only: attempts that an earlier version stored must give the same one."""
+    stored = PARAMETERS.to_json()
+    assert "nested_virtualization" not in stored
+    replayed = LaunchParameters.from_json(json.loads(json.dumps(stored)))
+    assert run_instances_request(replayed, "/dev/sda1") == run_instances_request(PARAMETERS, "/dev/sda1")
+    assert "CpuOptions" not in run_instances_request(replayed, "/dev/sda1")
+
+
+def test_an_attempt_with_it_is_replayed_with_it() -> None:
+    nested = replace(PARAMETERS, nested_virtualization=True)
+    stored = json.loads(json.dumps(nested.to_json()))
+    assert stored["nested_virtualization"] is True
+    again = run_instances_request(LaunchParameters.from_json(stored), "/dev/sda1")
+    assert json.dumps(again) == json.dumps(run_instances_request(nested, "/dev/sda1"))

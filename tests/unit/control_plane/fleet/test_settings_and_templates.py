@@ -63,7 +63,7 @@ async def seed(desk: Desk, path: Path | None = None) -> int:
 
 
 async def test_the_defaults_are_seeded_once_and_changes_of_people_stay(desk: Desk) -> None:
-    assert await seed(desk) == 5
+    assert await seed(desk) == 7
     cheaper = DEFAULT_TEMPLATES[0].model_copy(update={"cost_per_hour_usd": 0.001})
     await desk.unit_of_work.run(ANNA, lambda tx: put_template(tx, cheaper))
     assert await seed(desk) == 0
@@ -108,6 +108,6 @@ async def test_a_template_is_switched_and_an_unknown_one_is_not_found(desk: Desk
     off = await desk.unit_of_work.run(ANNA, lambda tx: set_template_enabled(tx, "metal", enabled=False))
     assert not off.enabled
     assert not (await read_template(desk.store, "metal")).enabled
-    assert len((await desk.store.find(TEMPLATES)).items) == 5
+    assert len((await desk.store.find(TEMPLATES)).items) == 7
     with pytest.raises(ProblemError, match="no template nope"):
         await desk.unit_of_work.run(ANNA, lambda tx: set_template_enabled(tx, "nope", enabled=True))

@@ -556,3 +556,15 @@ def test_a_worker_without_telemetry_says_that_it_is_not_paused() -> None:
     missing = condition("TelemetryMissing", "True", "no activity could be read for 7 hours: HTTP 500")
     told = explain(seen("RUNNING", conditions=(condition("CmlReady"), missing)))
     assert told.next == "It keeps running and is not paused: no activity could be read for 7 hours: HTTP 500."
+
+
+def test_a_worker_without_the_kvm_that_it_requires() -> None:
+    message = "its CML reports that it has no KVM, which template nested-medium requires"
+    conditions = (condition("CmlReady"), condition("NoKvm", since=7), condition("Stuck", message=message, since=7))
+    inputs = seen("RUNNING", "RUNNING", conditions=conditions, requires_kvm=True)
+    text = summary(inputs)
+    assert " but is not ready: its CML has reported no KVM for 7 minutes" in text
+    assert f"It has been stuck for 7 minutes: {message}." in text
+    assert "It will accept lablets only if its CML reports KVM; to remove it: lcm workers terminate lab-042" in text
+    relaxed = seen("RUNNING", "RUNNING", conditions=conditions[:2])
+    assert " and is ready" in summary(relaxed)

@@ -190,6 +190,8 @@ def test_the_default_templates_are_those_of_the_specification() -> None:
         ("small", "t3.small", 2, 2, 50, 5, 0.0208),
         ("medium", "t3.medium", 2, 4, 100, 15, 0.0416),
         ("large", "t3.large", 2, 8, 200, 30, 0.0832),
+        ("nested-medium", "m8i.2xlarge", 8, 32, 200, 35, 0.42336),
+        ("nested-large", "m8i.8xlarge", 32, 128, 700, 135, 1.69344),
         ("metal", "m5zn.metal", 48, 192, 1000, 200, 3.9641),
     }
     assert all(template.enabled for template in DEFAULT_TEMPLATES)

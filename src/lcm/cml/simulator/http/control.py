@@ -168,6 +168,16 @@ async def set_telemetry(request: Request) -> Response:
     return _state_response(request)
 
 
+async def set_kvm(request: Request) -> Response:
+    """`{"enabled": false}`: what the server reports of KVM; null: it does not say."""
+    body = await read_json_object(request)
+    enabled = body.get("enabled")
+    if "enabled" not in body or not (enabled is None or isinstance(enabled, bool)):
+        raise SimulatorApiError(400, "enabled: must be true, false or null")
+    _simulator(request).world.kvm = enabled
+    return _state_response(request)
+
+
 async def replace_certificate(request: Request) -> Response:
     """Present another certificate from now on, as after a reinstallation."""
     await _simulator(request).replace_certificate()
@@ -227,6 +237,7 @@ ROUTES = [
     Route("/licensing", set_licensing_mode, methods=["PUT"]),
     Route("/delays", set_delays, methods=["PUT"]),
     Route("/telemetry", set_telemetry, methods=["PUT"]),
+    Route("/kvm", set_kvm, methods=["PUT"]),
     Route("/certificate", replace_certificate, methods=["PUT"]),
     Route("/sessions", expire_sessions, methods=["DELETE"]),
     Route("/accounts", set_account, methods=["PUT"]),

@@ -56,7 +56,7 @@ async def get_health(request: Request) -> Response:
     world = get_world(request)
     ready = world.boot.phase is BootPhase.READY
     compute = {
-        "kvm_vmx_enabled": True,
+        "kvm_vmx_enabled": world.kvm,
         "enough_cpus": True,
         "lld_connected": ready,
         "lld_synced": ready,

@@ -149,6 +149,7 @@ class SimulatorSettings:
     memory_gib: int = 64
     disk_gib: int = 200
     hostname: str = "cml-controller"
+    kvm: bool | None = True  # what it reports of KVM; None: it does not say
 
 
 def find_version_profile(version: str) -> VersionProfile:
@@ -186,6 +187,7 @@ class World:
         self.labs = Labs(self.time, self.telemetry, self.profile)
         self.faults = FaultInjector()
         self.opt_in = True
+        self.kvm = settings.kvm
         self.login_seconds = settings.login_seconds
         self.listener_seconds = settings.listener_seconds
         self.compute_id = new_uuid()
@@ -236,6 +238,7 @@ class World:
                 for lab in self.labs.all
             ],
             "labs_imported": self.labs.imported,
+            "kvm": self.kvm,
             "nodes_running": sum(node.state in RUNNING_STATES for node in self.labs.nodes),
             "license": {
                 "mode": self.licensing.mode.value,

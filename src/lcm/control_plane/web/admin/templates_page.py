@@ -54,23 +54,28 @@ class TemplateField:
     hint: str
     kind: Any
     group: str  # the part of the template that it belongs to; empty: the template itself
+    is_derived: bool = False  # whether its default depends on other fields
 
     @property
     def form(self) -> str:
-        """How it is shown: text, number or check."""
+        """How it is shown: text, number, check, or a choice of yes, no and the default."""
+        if self.is_derived:
+            return "choice"
         return "check" if self.kind is bool else "number" if self.kind in (int, float) else "text"
 
     def text(self, template: WorkerTemplate) -> str:
         """What the form shows of a template."""
         value = getattr(getattr(template, self.group) if self.group else template, self.name)
         if isinstance(value, bool):
-            return "on" if value else ""
+            return ("yes" if value else "no") if self.is_derived else "on" if value else ""
         return f"{value:.15g}" if isinstance(value, float) else "" if value is None else str(value)
 
     def value(self, text: str) -> Any:
         """What was typed, for the model to check."""
         if self.form == "check":
             return text == "on"
+        if self.form == "choice":
+            return {"yes": True, "no": False}.get(text, text)
         if self.form == "number":
             return parse_number(text)
         return text or (None if self.kind is not str else "")
@@ -82,7 +87,8 @@ def _model_fields(model: type[BaseModel], group: str = "") -> Iterator[TemplateF
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from _model_fields(kind, name)
         else:
-            yield TemplateField(name, info.title or name, info.description or "", kind, group)
+            derived = info.default_factory is not None
+            yield TemplateField(name, info.title or name, info.description or "", kind, group, derived)
 
 
 TEMPLATE_FIELDS = tuple(_model_fields(WorkerTemplate))
@@ -98,6 +104,8 @@ def parse_template_form(submitted: Mapping[str, str]) -> tuple[WorkerTemplate | 
     values = {field.name: submitted.get(field.name, "") for field in TEMPLATE_FIELDS}
     template: dict[str, Any] = {}
     for field in TEMPLATE_FIELDS:
+        if field.is_derived and not values[field.name]:
+            continue
         part = template.setdefault(field.group, {}) if field.group else template
         part[field.name] = field.value(values[field.name])
     try:

@@ -18,6 +18,7 @@ from lcm.cloud.types import ATTEMPT_TAG, InstanceState, LaunchParameters
 from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.worker.decide.shared.conditions import POLL_SECONDS, instance_ready, within_last_hour
 from lcm.controllers.worker.decide.shared.instance import BY_CONTROLLER
+from lcm.controllers.worker.decide.shared.kvm import KVM_NOT_MISSING
 from lcm.controllers.worker.decide.shared.waiting import (
     NOT_OBSERVED,
     NOT_WAITING,
@@ -170,7 +171,7 @@ def _adopt(instance: Instance) -> Decision:
     if instance.state is InstanceState.TERMINATED:
         reason += " and has been terminated since"
     write = WriteStatus(WorkerStatus.PROVISIONING, reason, ActionKind.RECORD, fields)
-    return wait("pending.adopt", reason, write, after=0.0)
+    return wait("pending.adopt", reason, write, after=0.0, conditions=(KVM_NOT_MISSING,))
 
 
 def _cannot_search(observed: Observation) -> Decision:
@@ -196,7 +197,7 @@ def launched(instance: Instance, account_id: str | None) -> Decision:
     reason = f"launched instance {instance.id}"
     write = WriteStatus(WorkerStatus.PROVISIONING, reason, ActionKind.RECORD, launched_fields(instance, account_id))
     condition = instance_ready(False, "Pending", "EC2 is starting the instance")
-    return wait("pending.launched", reason, write, after=POLL_SECONDS, conditions=(condition,))
+    return wait("pending.launched", reason, write, after=POLL_SECONDS, conditions=(condition, KVM_NOT_MISSING))
 
 
 def launch_failed(worker: Worker, error: Exception, *, certain: bool) -> Decision:

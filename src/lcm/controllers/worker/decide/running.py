@@ -26,6 +26,7 @@ from lcm.controllers.worker.decide.shared.instance import (
     instance_not_visible,
     unexpected_state,
 )
+from lcm.controllers.worker.decide.shared.kvm import NO_KVM, kvm_conditions, missing_kvm
 from lcm.controllers.worker.decide.shared.license import license_step
 from lcm.controllers.worker.decide.shared.license_release import releases_on_stop
 from lcm.controllers.worker.decision import CheckIdle, ConditionUpdate, WriteStatus, success, wait
@@ -113,6 +114,9 @@ def _cml_fields(worker: Worker, observed: Observation) -> dict[str, Any]:
 def _cml(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
     conditions = cml_conditions(worker, observed)
     if observed.cml.ready:
+        conditions += kvm_conditions(observed)
+        if (missing := missing_kvm(worker, observed)) is not None:
+            return wait("running.no_kvm", missing, after=None, conditions=(*conditions, stuck(NO_KVM, missing)))
         return success("running.steady", "the worker runs and CML responds", conditions=(*conditions, NOT_STUCK))
     if not conditions:
         return wait("running.not_queried", "CML has not been queried yet", after=CML_POLL_SECONDS)

@@ -36,6 +36,7 @@ QUERY_TIMEOUT: Final = 45.0
 ACTIVITY_TIMEOUT: Final = 150.0
 """Seconds for a read of the activity events: long enough for a list of a million, with a sign-in before it."""
 DEFINITIONS_TIMEOUT: Final = 10.0
+HEALTH_TIMEOUT: Final = 10.0
 _NO_ADDRESS: Final = "the worker has no address"
 
 
@@ -200,6 +201,8 @@ class CmlMonitor:
             requests.create_task(self._read_stats(state, address, account, result))
             if result.license_requested:
                 requests.create_task(self._read_license(state, address, account, result))
+            if state.kvm_due():
+                requests.create_task(self._read_health(state, address, account, result))
             if state.definitions_due(result.information.version):
                 requests.create_task(self._read_definitions(state, address, account, result))
 
@@ -213,6 +216,17 @@ class CmlMonitor:
             if isinstance(error, CMLAuthenticationError | CMLUnauthorizedError):
                 result.refusal = f"CML refuses the account {account.username!r}: {error.cause}"
             result.errors.append(f"statistics: {error.cause}")
+
+    async def _read_health(
+        self, state: CmlServerState, address: str, account: Credentials, result: CmlQueryResult
+    ) -> None:
+        """On failure what is known of KVM stays, and the server still counts as ready."""
+        try:
+            async with asyncio.timeout(HEALTH_TIMEOUT):
+                result.kvm_enabled = (await self._cml.get_system_health(address, account)).kvm_enabled
+        except (CMLError, TimeoutError) as error:
+            self._account_refused(state, account, error)
+            log.info("health cannot be read", worker_id=state.worker_id, error=str(error) or "too slow")
 
     async def _read_definitions(
         self, state: CmlServerState, address: str, account: Credentials, result: CmlQueryResult

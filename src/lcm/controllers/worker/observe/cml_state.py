@@ -26,6 +26,10 @@ DEFINITIONS_INTERVAL: Final = 3600.0
 DEFINITIONS_RETRY_INTERVAL: Final = 300.0
 """Seconds after which a failed read of them is retried."""
 _MAX_DEFINITIONS: Final = 2_000
+KVM_INTERVAL: Final = 3600.0
+"""Seconds between two reads of whether a server has KVM; one that just became ready is asked at once."""
+KVM_RETRY_INTERVAL: Final = 300.0
+"""Seconds after which it is asked again if it has none, or did not say."""
 
 
 @dataclass(slots=True)
@@ -41,6 +45,7 @@ class CmlQueryResult:
     license_call_began: float = _NEVER
     license_epoch: int = -1
     definitions: tuple[str, ...] | None = None
+    kvm_enabled: bool | None = None
     refusal: str = ""  # why CML does not accept our account
     account_withheld: bool = False  # whether no account may be sent to it
     presented: str | None = None  # another certificate than the pinned one
@@ -68,6 +73,7 @@ class CmlServerState:
     refused: Credentials | None = None  # the account that CML refused last
     querying_license: bool = False  # whether the query in flight reads the license
     definitions: tuple[str, ...] | None = None
+    kvm_enabled: bool | None = None
     license_epoch: int = 0  # grows when the license is deregistered: responses to earlier requests do not count
     _queried_at: float = _NEVER
     _license_queried_at: float = _NEVER
@@ -76,6 +82,7 @@ class CmlServerState:
     _registration_requested_at: float | None = None
     _definitions_queried_at: float = _NEVER
     _definitions_version: str | None = None
+    _kvm_queried_at: float = _NEVER
 
     @property
     def worker_id(self) -> str:
@@ -104,6 +111,8 @@ class CmlServerState:
             names = sorted({printable_text(name)[:_MAX_WORD_LENGTH] for name in result.definitions} - {""})
             self.definitions = tuple(names[:_MAX_DEFINITIONS])
             self._definitions_version = self.version
+        if result.kvm_enabled is not None:
+            self.kvm_enabled = result.kvm_enabled
         self.error = "; ".join(result.errors)[:_MAX_ERROR_LENGTH]
         if result.license_requested:
             self._license_queried_at = result.began
@@ -123,6 +132,14 @@ class CmlServerState:
         ):
             return False
         self._definitions_queried_at = clock.boottime()
+        return True
+
+    def kvm_due(self) -> bool:
+        """Whether to ask for KVM now; returns True once, whatever the response. A restart may have changed it."""
+        interval = KVM_INTERVAL if self.kvm_enabled else KVM_RETRY_INTERVAL
+        if self.ready and clock.boottime() - self._kvm_queried_at < interval:
+            return False
+        self._kvm_queried_at = clock.boottime()
         return True
 
     def registration_requested(self) -> None:
@@ -161,6 +178,7 @@ class CmlServerState:
             running_nodes=None if stats is None else stats.running_nodes,
             license=None if license_state is None else self._progress(license_state),
             product="" if license_state is None else printable_text(license_state.product)[:_MAX_WORD_LENGTH],
+            kvm_enabled=self.kvm_enabled,
             definitions=self.definitions,
         )
 

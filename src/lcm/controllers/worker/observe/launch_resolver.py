@@ -172,6 +172,7 @@ def _launch_parameters(
         root_volume_gb=round(template.capacity.storage_gb) or None,
         instance_profile=site.instance_profile,
         metadata_hop_limit=METADATA_HOP_LIMIT,
+        nested_virtualization=template.nested_virtualization,
     )
 
 

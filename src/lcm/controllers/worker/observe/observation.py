@@ -95,6 +95,7 @@ class CmlObservation:
     running_nodes: int | None = None
     license: LicenseProgress | None = None
     product: str = ""
+    kvm_enabled: bool | None = None  # whether it can run virtual machines; kept until it says otherwise
     definitions: tuple[str, ...] | None = None  # the node definitions that it can run
 
 

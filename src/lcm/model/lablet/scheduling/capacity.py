@@ -74,6 +74,7 @@ def is_arriving(worker: Worker, now: datetime) -> bool:
         and check_hold(worker, now) is None
         and check_adopted(worker) is None
         and not is_condition_true(worker.conditions, ConditionType.STUCK)
+        and not worker.lacks_kvm
     )
 
 
@@ -84,6 +85,7 @@ def is_resumable(worker: Worker, now: datetime) -> bool:
         and worker.desired_status is DesiredStatus.STOPPED
         and worker.paused_by_policy
         and worker.template_name is not None
+        and not worker.lacks_kvm
         and check_hold(worker, now) is None
         and check_adopted(worker) is None
     )

@@ -138,7 +138,13 @@ class TemplateSelector:
     def _suitability_problem(
         self, template: WorkerTemplate, requirements: LabletRequirements, aws_region: str | None
     ) -> str | None:
-        """Why the newest known worker of the template would not be suitable."""
+        """Why another worker would not be suitable, as those of the template show."""
+        without = next((worker for worker in self._made_from[template.name] if _proves_no_kvm(worker, template)), None)
+        if without is not None:
+            return (
+                f"{without.name} was launched from it, and its CML has no KVM; change the template's instance type or"
+                f" nested_virtualization, or terminate {without.name}"
+            )
         made = [w for w in self._made_from[template.name] if aws_region is None or w.aws_region == aws_region]
         by_version = next((worker for worker in made if worker.cml_version is not None), None)
         if by_version is not None and (wrong := check_cml_version(by_version, requirements)) is not None:
@@ -157,6 +163,17 @@ class TemplateSelector:
                 return f"worker {worker.name} of template {template.name} was launched and failed; see its history"
             return None
         return None
+
+
+def _proves_no_kvm(worker: Worker, template: WorkerTemplate) -> bool:
+    """Whether another worker of the template would lack KVM as this one does: the template was not changed since."""
+    return (
+        worker.lacks_kvm
+        and template.requires_kvm
+        and worker.instance_type == template.instance_type
+        and worker.nested_virtualization == template.nested_virtualization
+        and worker.ami_name_pattern == template.ami_name_pattern
+    )
 
 
 def _since(wait: Condition) -> str:

@@ -41,11 +41,29 @@ def problem(page: str, name: str) -> str:
     return "" if found is None else unescape(found.group(1))
 
 
+def _row(page: str, name: str) -> str:
+    return page.partition(f'<tr id="t-{name}"')[2].partition("</tr>")[0]
+
+
 async def test_all_templates_are_listed_with_the_number_of_their_workers(plane: TestPlane) -> None:
     await plane.create("one")
     await plane.create("two")
     page = await (await signed_in(plane, Role.VIEWER)).page("/templates")
-    assert re.findall(r'<tr id="t-(\w+)"', page) == ["large", "medium", "metal", "micro", "small"]
+    assert re.findall(r'<tr id="t-([\w-]+)"', page) == [
+        "large",
+        "medium",
+        "metal",
+        "micro",
+        "nested-large",
+        "nested-medium",
+        "small",
+    ]
+    nested, metal, small = (_row(page, name) for name in ("nested-medium", "metal", "small"))
+    assert "nested virtualization" in nested
+    assert "requires KVM" in nested
+    assert "nested virtualization" not in metal
+    assert "requires KVM" in metal
+    assert "KVM" not in small
     assert 'aria-label="2 workers created from small"' in page
     assert "m5zn.metal" in page
     assert "$3.96" in page
@@ -170,3 +188,31 @@ async def test_an_empty_list_says_so(plane: TestPlane) -> None:
         await store.commit([Delete(TEMPLATES, each.id, each.revision)])
     page = await (await signed_in(plane, Role.VIEWER)).page("/templates")
     assert "No templates" in page
+
+
+async def test_kvm_is_required_by_default_where_it_is_offered_and_a_person_may_choose(plane: TestPlane) -> None:
+    visitor = await signed_in(plane, Role.ADMIN)
+    nested = {**NEW_TEMPLATE, "instance_type": "m8i.4xlarge", "nested_virtualization": "on"}
+    for name, choice, expected in (("by-default", "", True), ("never", "no", False), ("always", "yes", True)):
+        response = await visitor.send("/templates/save", {**nested, "name": name, "requires_kvm": choice})
+        assert response.status_code == 200, response.text
+        made = await stored(plane, name)
+        assert (made.nested_virtualization, made.requires_kvm) == (True, expected)
+        form = await visitor.part(f"/templates/edit/{name}")
+        assert f'<option value="{"yes" if expected else "no"}" selected>' in form
+    await visitor.send("/templates/save", {**NEW_TEMPLATE, "name": "plain"})
+    assert not (await stored(plane, "plain")).requires_kvm
+
+
+async def test_a_problem_of_a_choice_or_a_box_is_shown_there(plane: TestPlane) -> None:
+    visitor = await signed_in(plane, Role.ADMIN)
+    wrong = {
+        **NEW_TEMPLATE,
+        "instance_type": "m8i.metal-48xl",
+        "nested_virtualization": "on",
+        "requires_kvm": "perhaps",
+    }
+    response = await visitor.send("/templates/save", {**wrong, "requires_kvm": "perhaps"})
+    assert response.status_code == 422
+    assert problem(response.text, "nested_virtualization") == "must be false for a metal type, which has KVM without it"
+    assert problem(response.text, "requires_kvm") == "must be true or false"

@@ -16,6 +16,7 @@ from lcm.control_plane.web.workers.forms import (
     patch_request,
 )
 from lcm.model.access import Role
+from lcm.model.worker.template import DEFAULT_TEMPLATES
 from tests.support.records.workers import a_worker
 from tests.support.web.visitor import WebVisitor, signed_in
 
@@ -67,8 +68,8 @@ async def test_the_form_shows_price_and_capacity(plane: TestPlane, operator: Web
 
 
 async def test_without_templates_the_form_says_what_to_do(plane: TestPlane, operator: WebVisitor) -> None:
-    for name in ("micro", "small", "medium", "large", "metal"):
-        await plane.ask("POST", f"/api/worker-templates/{name}/disable", role=Role.ADMIN)
+    for template in DEFAULT_TEMPLATES:
+        await plane.ask("POST", f"/api/worker-templates/{template.name}/disable", role=Role.ADMIN)
     form = await operator.part("/workers/new")
     assert "No template is enabled" in form
     assert "hx-post" not in form

@@ -190,7 +190,43 @@ async def test_a_failed_query_is_not_repeated_by_every_caller(scene: Scene) -> N
 async def test_concurrent_callers_share_a_query(scene: Scene) -> None:
     observations = await asyncio.gather(*(scene.query() for _ in range(50)))
     assert set(observations) == {observations[0]}
-    assert scene.server.calls == {"information": 1, "stats": 1, "license": 1, "definitions": 1}
+    assert scene.server.calls == {"information": 1, "stats": 1, "license": 1, "health": 1, "definitions": 1}
+
+
+async def test_kvm_is_read_once_an_hour_and_after_each_start(scene: Scene) -> None:
+    scene.server.kvm = True
+    assert (await scene.query()).kvm_enabled is True
+    scene.server.kvm = False
+    await asyncio.sleep(3000)
+    assert (await scene.query()).kvm_enabled is True
+    scene.server.ready = False
+    await scene.query()
+    scene.server.ready = True
+    assert (await scene.query()).kvm_enabled is False, "a restart may have changed it"
+    assert scene.server.calls["health"] == 2
+
+
+async def test_missing_kvm_is_checked_again_soon_and_silence_proves_nothing(scene: Scene) -> None:
+    scene.server.kvm = False
+    assert (await scene.query()).kvm_enabled is False
+    await asyncio.sleep(301)
+    scene.server.kvm = None
+    assert (await scene.query()).kvm_enabled is False
+    await asyncio.sleep(301)
+    scene.server.failures["health"] = CMLNotReadyError(HERE, "HTTP 502")
+    observation = await scene.query()
+    assert (observation.ready, observation.kvm_enabled, observation.error) == (True, False, "")
+    await asyncio.sleep(301)
+    del scene.server.failures["health"]
+    scene.server.kvm = True
+    assert (await scene.query()).kvm_enabled is True
+
+
+async def test_a_health_that_hangs_delays_no_other_value(scene: Scene) -> None:
+    scene.server.hanging.add("health")
+    observation = await scene.query()
+    assert (observation.ready, observation.labs, observation.kvm_enabled) == (True, 3, None)
+    scene.server.hanging.clear()
 
 
 async def test_node_definitions_are_read_once_an_hour_and_for_each_version(scene: Scene) -> None:
@@ -291,7 +327,7 @@ async def test_concurrent_queries_are_limited() -> None:
     scene.cml.servers |= {str(worker.public_ip): FakeServer() for worker in workers}
     observations = await asyncio.gather(*(scene.query(worker, with_license=False) for worker in workers))
     assert all(observation.ready for observation in observations)
-    assert scene.cml.most_at_once == 6, "three servers, two requests to each"
+    assert scene.cml.most_at_once == 9, "three servers, three requests to each"
 
 
 @pytest.mark.parametrize(

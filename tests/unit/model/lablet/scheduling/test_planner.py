@@ -595,3 +595,64 @@ def test_a_need_names_the_paused_worker_or_avoids_those_that_do_not_fit() -> Non
     newer = a_ready_worker(3, template_name="box", cml_version="2.7.0", allocation=Allocation(cpu_cores=8))
     [need] = planned([a_lablet(1, needs(cml_version=">=2.6"))], [old, newer]).needs
     assert (need.resumes, need.avoids_paused) == (None, True)
+
+
+# KVM
+
+NO_KVM = Condition(type=ConditionType.NO_KVM, status=ConditionStatus.TRUE, since=NOW)
+NESTED = a_template("nested", a_capacity(), 0.4, instance_type="m8i.2xlarge", nested_virtualization=True)
+METAL = a_template("metal", a_capacity(), 3.9, instance_type="m5zn.metal")
+
+
+def without_kvm(**changes: Any) -> Worker:
+    facts: dict[str, Any] = {
+        "template_name": "nested",
+        "instance_type": "m8i.2xlarge",
+        "nested_virtualization": True,
+        "requires_kvm": True,
+        "conditions": (CML_READY, NO_KVM),
+        "origin": WorkerOrigin.SCALE_UP,
+    }
+    return a_ready_worker(**{**facts, **changes})
+
+
+def test_a_worker_without_the_kvm_that_it_requires_takes_no_lablets() -> None:
+    made = planned([a_lablet()], [without_kvm()], templates=[NESTED])
+    assert not made.placed
+    ((waiting,), needs_more) = (made.waiting, made.needs)
+    assert [each.reason for each in waiting.rejections] == ["it is running, but its CML has no KVM"]
+    assert "template nested: worker-1 was launched from it, and its CML has no KVM" in waiting.reason
+    assert "terminate worker-1" in waiting.reason
+    assert not needs_more
+
+
+def test_scale_up_skips_a_template_whose_worker_has_no_kvm() -> None:
+    assert [need.template for need in planned([a_lablet()], templates=[NESTED, METAL]).needs] == ["nested"]
+    made = planned([a_lablet()], [without_kvm()], templates=[NESTED, METAL])
+    assert [need.template for need in made.needs] == ["metal"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"instance_type": "m8i.4xlarge"},
+        {"nested_virtualization": False},
+        {"ami_name_pattern": "cml-2.10-*"},
+        {"requires_kvm": False},
+    ],
+)
+def test_a_changed_template_is_tried_again(change: dict[str, Any]) -> None:
+    changed = NESTED.model_copy(update=change)
+    made = planned([a_lablet()], [without_kvm()], templates=[changed, METAL])
+    assert [need.template for need in made.needs] == ["nested"]
+
+
+def test_a_paused_worker_without_kvm_is_neither_resumed_nor_forgotten() -> None:
+    paused = without_kvm(status=WorkerStatus.STOPPED, desired_status=DesiredStatus.STOPPED, paused_by_policy=True)
+    made = planned([a_lablet()], [paused], templates=[NESTED, METAL])
+    assert [(need.template, need.resumes) for need in made.needs] == [("metal", None)]
+
+
+def test_without_kvm_where_it_is_not_required_lablets_are_placed() -> None:
+    worker = without_kvm(requires_kvm=False)
+    assert where(planned([a_lablet()], [worker], templates=[NESTED])) == {"l-0001": worker.id}
