@@ -226,12 +226,12 @@ async def test_nested_virtualization_is_launched_with_types_that_offer_it(bed: C
     assert (await bed.cloud.launch_instance(replace(nested))).id == instance.id
     with pytest.raises(LaunchTokenMismatchError):
         await bed.cloud.launch_instance(replace(nested, nested_virtualization=False))
-    assert await bed.live_instances() == {instance.id}
+    assert await bed.live_instances() == [instance.id]
 
 
 async def test_nested_virtualization_is_refused_for_other_types(bed: CloudBed) -> None:
     parameters = bed.parameters("w1")
     with pytest.raises(InvalidCloudRequestError, match="nested virtualization"):
         await bed.cloud.launch_instance(replace(parameters, nested_virtualization=True))
-    assert await bed.live_instances() == set()
+    assert await bed.live_instances() == []
     assert (await bed.cloud.launch_instance(parameters)).instance_type == parameters.instance_type

@@ -50,6 +50,16 @@ async def test_speed_delays_accounts_and_power_can_be_set(simulator: CmlSimulato
     assert (await cml.system.get_system_information(ADDRESS)).ready
 
 
+async def test_kvm_is_reported_as_set(simulator: CmlSimulator, cml: Clients) -> None:
+    assert (await cml.system.get_system_health(ADDRESS, ADMIN)).kvm_enabled is True
+    for enabled in (False, None, True):
+        assert (await control(simulator, "PUT", "/kvm", {"enabled": enabled}))[1]["kvm"] is enabled
+        assert (await cml.system.get_system_health(ADDRESS, ADMIN)).kvm_enabled is enabled
+    for wrong in ({}, {"enabled": "no"}, {"enabled": 0}):
+        status, problem = await control(simulator, "PUT", "/kvm", wrong)
+        assert (status, "enabled" in str(problem)) == (400, True)
+
+
 async def settled_state(simulator: CmlSimulator) -> dict[str, Any]:
     """The state without the count of events, which grows with time alone."""
     _, state = await control(simulator, "GET", "/state")
