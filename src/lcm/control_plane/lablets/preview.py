@@ -16,8 +16,8 @@ from lcm.control_plane.store.port import Where
 from lcm.core import clock
 from lcm.model.lablet.placement import LabletPreview, PlacementCandidate, PreviewOutcome
 from lcm.model.lablet.record import MAX_REJECTIONS
-from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.lablet.seats import seat_costs
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 
 if TYPE_CHECKING:
     from datetime import datetime

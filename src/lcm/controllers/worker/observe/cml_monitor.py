@@ -194,16 +194,20 @@ class CmlMonitor:
         except ClientError as error:
             result.errors.append(f"the account to sign in with cannot be read: {error}")
             return
-        if not self._current(state):
-            return
-        # In parallel, so that one request without a response does not use up the time of the others.
+        if self._current(state):
+            await self._read_with_account(state, address, account, result, result.information.version)
+
+    async def _read_with_account(
+        self, state: CmlServerState, address: str, account: Credentials, result: CmlQueryResult, version: str
+    ) -> None:
+        """In parallel, so that one request without a response does not use up the time of the others."""
         async with asyncio.TaskGroup() as requests:
             requests.create_task(self._read_stats(state, address, account, result))
             if result.license_requested:
                 requests.create_task(self._read_license(state, address, account, result))
             if state.kvm_due():
                 requests.create_task(self._read_health(state, address, account, result))
-            if state.definitions_due(result.information.version):
+            if state.definitions_due(version):
                 requests.create_task(self._read_definitions(state, address, account, result))
 
     async def _read_stats(
