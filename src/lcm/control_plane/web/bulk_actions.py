@@ -129,7 +129,7 @@ async def apply_to_each(
     for begin in range(0, len(targets), _AT_ONCE):  # commits that wait together are made durable together
         await asyncio.gather(*(change_one(target) for target in targets[begin : begin + _AT_ONCE]))
     done = len(targets) - len(changed_meanwhile) - len(refused)
-    message = f"{result_text}: {done:,} of {len(targets):,}"
+    message = f"{result_text[0].upper()}{result_text[1:]}: {done:,} of {len(targets):,}"
     problems = refused[:3]
     if changed_meanwhile:
         others = f" and {len(changed_meanwhile) - 3} more" if len(changed_meanwhile) > 3 else ""

@@ -209,7 +209,7 @@ def _cost(worker: Worker, after: Worker, action: str) -> tuple[str, float]:
     if has_instance and after.desired_status is not DesiredStatus.TERMINATED:
         cost_then = cost_if(worker, running=after.desired_status is DesiredStatus.RUNNING)
     if cost_now is None or cost_then is None:
-        return "The effect on the cost is unknown: nobody knows the price of this worker.", 0.0
+        return "The effect on the cost is unknown, because the price of this worker is not known.", 0.0
     change = round(cost_then - cost_now, 6)
     if not change:
         return f"The cost stays {format_usd(cost_now)} an hour.", 0.0

@@ -101,7 +101,7 @@ async def test_a_repeated_bulk_action_counts_the_same(plane: TestPlane) -> None:
     targets = f"{one['id']}:{one['version']},{two['id']}:{two['version']}"
     form = {"targets": targets, "confirm": "2", "idempotency_key": key}
     first, second = await visitor.send("/fleet/do/stop", form), await visitor.send("/fleet/do/stop", form)
-    assert "stop requested: 2 of 2" in first.text
+    assert "Stop requested: 2 of 2" in first.text
     assert first.text == second.text
 
 

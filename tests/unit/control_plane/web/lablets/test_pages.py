@@ -313,7 +313,7 @@ async def test_several_are_ended_each_on_its_own(world: LabletWorld) -> None:
     assert f'value="{targets}"' in dialog
     changed = await world.report(runs, "RUNNING", message="slow")
     response = await visitor.send("/lablets/end", {"targets": targets, "reason": "over", "confirm": "2"})
-    assert "end requested: 1 of 2" in response.text
+    assert "End requested: 1 of 2" in response.text
     assert response.headers["HX-Trigger"] == "lcm:done"
     assert (await world.now(runs))["wanted"], "it changed after the dialog was opened"
     after = await world.now(waits)

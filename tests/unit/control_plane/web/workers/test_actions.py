@@ -60,7 +60,7 @@ def test_costs_and_savings() -> None:
     assert (start.cost, start.cost_change_usd) == ("It will cost $4.04 an hour.", 3.9641)
     assert preview_action(stopped, "terminate", NOW).cost == "It will save $0.0800 an hour."
     imported = a_worker(status="RUNNING", instance_id="i-1")
-    assert "nobody knows the price" in preview_action(imported, "stop", NOW).cost
+    assert "the price of this worker is not known" in preview_action(imported, "stop", NOW).cost
     assert preview_action(running, "hold", NOW).cost == ""
     presenting = running.model_copy(update={"cml_certificate_presented": "b0" * 32})
     preview = preview_action(presenting, "trust", NOW)
