@@ -7,17 +7,20 @@ import math
 import signal
 import sys
 import tempfile
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import sync_playwright
 
+from lcm.control_plane.fleet.history import SAMPLE_INTERVAL, sample_put
 from lcm.control_plane.records.kinds import ALL_KINDS
 from lcm.control_plane.store.port import Sample
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.control_plane.workers.metrics import METRICS_SERIES
 from lcm.core import clock
+from lcm.model.fleet.history import FleetSample, FleetUse
+from lcm.model.fleet.state import FleetCapacity
 from lcm.model.worker.metrics import MetricsSample
 from tests.support.servers.chromium import launch
 from tests.support.servers.lcm_up import TOKEN, LcmUpProcess, ready
@@ -25,8 +28,6 @@ from tests.support.servers.processes import wait_until
 from tests.support.web.pages import DESKTOP, PHONE
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from playwright.sync_api import Browser, Page
 
     from tests.support.web.pages import Scheme
@@ -103,7 +104,7 @@ def _drifted(up: LcmUpProcess) -> bool:
 
 
 async def add_past_metrics(path: Path, workers: dict[str, dict[str, Any]]) -> None:
-    """Add metrics of the past hour: the plots of a fleet that is minutes old would be empty."""
+    """Add metrics of the past hour and day: the charts of a fleet that is minutes old would be empty."""
     store = SqliteStore(path)
     await store.open(list(ALL_KINDS))
     now = clock.now()
@@ -118,7 +119,34 @@ async def add_past_metrics(path: Path, workers: dict[str, dict[str, Any]]) -> No
             sample = _sample(worker, at, number, minute, first)
             samples.append(Sample(worker["id"], at, sample.model_dump_json().encode()))
     await store.append_samples(METRICS_SERIES, samples)
+    # The samples of the last interval are there already.
+    await store.commit([sample_put(SAMPLE_INTERVAL, each) for each in _past_day(now)])
     await store.close()
+
+
+def _past_day(now: datetime) -> list[FleetSample]:
+    """The fleet during the past day: courses run in the daytime."""
+    step = SAMPLE_INTERVAL.total_seconds()
+    last = now.timestamp() // step * step
+    samples = []
+    for number in range(2, 288):
+        at = datetime.fromtimestamp(last - number * step, UTC)
+        busy = max(0.0, math.sin(math.pi * (at.hour + at.minute / 60 - 6) / 14)) if 6 <= at.hour < 20 else 0.0
+        ready_workers = 2 + round(5 * busy)
+        capacity = FleetCapacity(cpu_cores=2 * ready_workers + 48, memory_gb=4.0 * ready_workers + 192)
+        used = FleetUse(cpu_cores=round(0.5 + 40 * busy, 1), memory_gb=round(2 + 150 * busy, 1))
+        samples.append(
+            FleetSample(
+                at=at,
+                workers=9,
+                ready=ready_workers,
+                problems=int(at.hour in (9, 14)),
+                cost_per_hour_usd=4.07 + 0.06 * ready_workers,
+                capacity=capacity,
+                used=used,
+            )
+        )
+    return samples
 
 
 def _sample(worker: dict[str, Any], at: datetime, number: int, minute: int, first: MetricsSample) -> MetricsSample:
@@ -155,6 +183,8 @@ def wait_until_loaded(page: Page) -> None:
     """Wait until everything that the page loads later is there."""
     page.locator("#connection[data-state=live]").wait_for()
     page.wait_for_function("() => !document.querySelector('[aria-busy=true]')")
+    if page.locator("#charts").count():
+        page.locator("[data-chart=cost] canvas").wait_for()
     if page.locator("#plots").count():
         page.locator("#plot-used canvas").wait_for()
     if page.locator("#system").count():
@@ -179,8 +209,12 @@ def take_screenshots(browser: Browser, up: LcmUpProcess, workers: dict[str, dict
         for name, url in pages(up, workers).items():
             page.goto(url)
             wait_until_loaded(page)
-            full_page = name in ("worker", "lablet") and variant != "phone"
+            full_page = name in ("overview", "worker", "lablet") and variant != "phone"
             page.screenshot(path=IMAGES / f"{name}-{variant}.png", full_page=full_page)
+            if name == "worker":
+                page.locator("#act-terminate").click()
+                page.locator("#dialog[open]").wait_for()
+                page.screenshot(path=IMAGES / f"terminate-{variant}.png")
         context.close()
 
 

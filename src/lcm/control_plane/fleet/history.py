@@ -54,7 +54,7 @@ class FleetHistoryService:
             return False
         used, lablets = await self._read_use()
         sample = sample_fleet(now, await self._fleet.summary(), used, lablets)
-        puts = [_put(ids[interval], interval, sample.model_copy(update={"at": due[interval]})) for interval in missing]
+        puts = [sample_put(interval, sample.model_copy(update={"at": due[interval]})) for interval in missing]
         try:
             await self._store.commit(puts)
         except RevisionConflictError:
@@ -153,6 +153,7 @@ def _sample_id(interval: timedelta, at: datetime) -> str:
     return f"{_seconds(interval)}-{_text(at)}"
 
 
-def _put(sample_id: str, interval: timedelta, sample: FleetSample) -> Put:
+def sample_put(interval: timedelta, sample: FleetSample) -> Put:
+    """The document of a sample that was taken at the begin of its interval."""
     fields: dict[str, FieldValue] = {"at": _text(sample.at), "interval": _seconds(interval)}
-    return Put(FLEET_HISTORY, sample_id, sample.model_dump_json().encode(), None, fields)
+    return Put(FLEET_HISTORY, _sample_id(interval, sample.at), sample.model_dump_json().encode(), None, fields)
