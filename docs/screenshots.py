@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from playwright.sync_api import sync_playwright
 
 from lcm.control_plane.fleet.history import SAMPLE_INTERVAL, sample_put
-from lcm.control_plane.records.kinds import ALL_KINDS
-from lcm.control_plane.store.port import Sample
+from lcm.control_plane.records.kinds import ALL_KINDS, FLEET_HISTORY, find_all
+from lcm.control_plane.store.port import Delete, Sample
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.control_plane.workers.metrics import METRICS_SERIES
 from lcm.core import clock
@@ -119,7 +119,9 @@ async def add_past_metrics(path: Path, workers: dict[str, dict[str, Any]]) -> No
             sample = _sample(worker, at, number, minute, first)
             samples.append(Sample(worker["id"], at, sample.model_dump_json().encode()))
     await store.append_samples(METRICS_SERIES, samples)
-    # The samples of the last interval are there already.
+    # The samples that were taken when the first process started have no workers.
+    empty = [stored async for stored in find_all(store, FLEET_HISTORY)]
+    await store.commit([Delete(FLEET_HISTORY, stored.id, stored.revision) for stored in empty])
     await store.commit([sample_put(SAMPLE_INTERVAL, each) for each in _past_day(now)])
     await store.close()
 
@@ -129,7 +131,7 @@ def _past_day(now: datetime) -> list[FleetSample]:
     step = SAMPLE_INTERVAL.total_seconds()
     last = now.timestamp() // step * step
     samples = []
-    for number in range(2, 288):
+    for number in range(288):
         at = datetime.fromtimestamp(last - number * step, UTC)
         busy = max(0.0, math.sin(math.pi * (at.hour + at.minute / 60 - 6) / 14)) if 6 <= at.hour < 20 else 0.0
         ready_workers = 2 + round(5 * busy)

@@ -9,6 +9,7 @@ import pytest
 from pymongo import MongoClient
 
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
+from lcm.control_plane.records.search_text import SEARCH_FIELD
 from lcm.control_plane.store.cursors import PagePosition
 from lcm.control_plane.store.mongo import queries as mongo_queries
 from lcm.control_plane.store.mongo.store import MongoStore
@@ -108,6 +109,43 @@ async def test_mongodb_reads_only_live_records(
     assert read["nReturned"] <= LIVE
     assert read["totalKeysExamined"] <= 2 * LIVE + 10
     assert read["totalDocsExamined"] <= LIVE
+
+
+async def test_mongodb_searches_texts_without_reading_other_records(mongodb_uri: str, database: str) -> None:
+    """The page of workers finds and counts: the count reads no record at all."""
+    store = MongoStore(mongodb_uri, database)
+    await store.open([WORKERS])
+    names = [f"w-{number:04}" for number in range(400)]
+    fields = dict.fromkeys(WORKERS.fields)
+    puts = [
+        Put(WORKERS, name, b"{}", None, {**fields, "status": "RUNNING", "urgency": 6, SEARCH_FIELD: f"{name} i-0abc"})
+        for name in names
+    ]
+    await store.commit(puts)
+    where = Where(none_of={"status": ["TERMINATED"]}, contains_all={SEARCH_FIELD: ["W-0123", "i-0"]})
+    assert [stored.id for stored in (await store.find(WORKERS, where, sort=Sort("name"))).items] == ["w-0123"]
+    assert await store.count_by(WORKERS, ["urgency"], where) == [((6,), 1, ())]
+    await store.close()
+    filters = mongo_queries.all_of(mongo_queries.conditions(where))
+    client: MongoClient[dict[str, Any]]
+    with MongoClient(mongodb_uri) as client:
+        records: Collection[dict[str, Any]] = client[database]["d_workers"]
+        found = records.find(filters, hint=mongo_queries.page_hint(WORKERS, where))
+        listed = found.sort([("f_name", 1)]).limit(50).explain()["executionStats"]
+        counted = client[database].command(
+            "explain",
+            {
+                "aggregate": "d_workers",
+                "pipeline": mongo_queries.count_pipeline(["urgency"], where, ()),
+                "hint": mongo_queries.count_hint(WORKERS, ["urgency"], where, ()),
+                "cursor": {},
+            },
+            verbosity="executionStats",
+        )
+        client.drop_database(database)
+    assert (listed["nReturned"], listed["totalDocsExamined"]) == (1, 1)
+    stats = counted.get("executionStats") or counted["stages"][0]["$cursor"]["executionStats"]
+    assert stats["totalDocsExamined"] == 0
 
 
 @pytest.mark.parametrize("adapter", ["sqlite", "mongo"])

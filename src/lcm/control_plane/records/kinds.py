@@ -82,6 +82,7 @@ WORKERS = Kind(
         "stopped_since",
         "stopped_by_policy",
     ),
+    listed=("status", "urgency", "aws_region", "template_name", "ready", "held"),
     archived=(("status", (WorkerStatus.TERMINATED.value,)),),
 )
 LABLETS = Kind(

@@ -71,6 +71,7 @@ class Kind:
     unique: tuple[str, ...] = ()
     searched: tuple[str, ...] = ()  # declared fields of long text that only `contains` and `contains_all` use
     grouped: tuple[str, ...] = ()  # fields that `count_by` groups by or sums up; one index covers them
+    listed: tuple[str, ...] = ()  # fields by which a search is narrowed and counted; an index has them with the text
     archived: tuple[tuple[str, tuple[str, ...]], ...] = ()  # fields with the values of documents that pile up
 
     def index_for(self, where: Where) -> str | None:

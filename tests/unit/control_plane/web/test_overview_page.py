@@ -26,7 +26,11 @@ EVIL = "<script>alert(1)</script>"
 
 async def test_an_empty_fleet_says_so(plane: TestPlane) -> None:
     page = await (await signed_in(plane, Role.VIEWER)).page("/")
-    for text in ("No problems: all workers and lablets are as they should be.", "There are no workers yet.", "No worker has a known cost"):
+    for text in (
+        "No problems: all workers and lablets are as they should be.",
+        "There are no workers yet.",
+        "No worker has a known cost",
+    ):
         assert text in page
     assert 'aria-current="page">Overview' in page
     assert "No workers yet" in page

@@ -71,6 +71,9 @@ async def prepare_kind(database: Database, kind: Kind) -> None:
     indexes += [IndexModel(f"unique.{field}", name=f"unique__{field}", sparse=True) for field in kind.unique]
     if kind.grouped:
         indexes.append(_index(*(f"f_{field}" for field in kind.grouped), name=grouped_index(kind)))
+    if kind.searched and kind.listed:
+        texts = (f"t_{field}" for field in kind.searched)
+        indexes.append(_index(*(f"f_{field}" for field in kind.listed), *texts, name=search_index(kind)))
     if indexes:
         await database[collection(kind)].create_indexes(indexes)
 
@@ -88,6 +91,11 @@ def field_index(field: str) -> str:
 def grouped_index(kind: Kind) -> str:
     """The name of the index that covers counts."""
     return f"by__{'__'.join(kind.grouped)}"
+
+
+def search_index(kind: Kind) -> str:
+    """The name of the index that a search reads: the texts without the documents, which are ten times as large."""
+    return f"search__{'__'.join(kind.listed)}"
 
 
 def _index(*fields: str, name: str | None = None) -> IndexModel:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lcm.control_plane.store.mongo.database import field_index, grouped_index
+from lcm.control_plane.store.mongo.database import field_index, grouped_index, search_index
 from lcm.control_plane.store.values import fold, order_key
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def sort_order(sort: Sort) -> list[tuple[str, int]]:
 
 def page_hint(kind: Kind, where: Where) -> str | None:
     """The index to read a list from; None: MongoDB chooses."""
+    if _is_search(kind, where):
+        return search_index(kind)
     field = kind.index_for(where)
     return None if field is None else field_index(field)
 
@@ -90,8 +92,16 @@ def count_pipeline(fields: Sequence[str], where: Where, sums: Sequence[str]) -> 
 def count_hint(kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> str | None:
     """The index that covers a count. Without a condition, MongoDB would not choose it."""
     needed = {*fields, *sums, *where.any_of, *where.none_of, *where.at_least, *where.below}
+    if _is_search(kind, where) and needed <= set(kind.listed):
+        return search_index(kind)
     return (
         grouped_index(kind)
         if needed and needed <= set(kind.grouped) and not where.contains and not where.contains_all
         else None
     )
+
+
+def _is_search(kind: Kind, where: Where) -> bool:
+    """Whether every text that is searched is in the index for searches."""
+    texts = {*where.contains, *where.contains_all}
+    return bool(kind.listed) and bool(texts) and texts <= set(kind.searched)
