@@ -52,7 +52,7 @@ class DryRun:
         return " ".join(text for each, text in self.lines if each == label)
 
 
-def a_session(fleet: Fleet, *, dry_run: bool) -> Session:
+def a_session(fleet: Fleet, *, dry_run: bool, output: OutputFormat = OutputFormat.JSON) -> Session:
     wire = HttpxTransport(httpx.ASGITransport(fleet.plane.app, raise_app_exceptions=False))
     client = Client(
         "http://lcm.test",
@@ -61,7 +61,7 @@ def a_session(fleet: Fleet, *, dry_run: bool) -> Session:
         registry=CollectorRegistry(),
     )
     fleet.clients.append(client)
-    session = Session(Target("http://lcm.test", None, "test"), OutputFormat.JSON, dry_run=dry_run)
+    session = Session(Target("http://lcm.test", None, "test"), output, dry_run=dry_run)
     session.__dict__["client"] = client
     return session
 
@@ -131,6 +131,24 @@ async def test_under_a_hold_of_the_fleet_nothing_is_promised_for_now() -> None:
         release = await tried(fleet, fleet_commands.release_fleet)
         assert release["then"] == f"alpha: Instance {worker.instance_id} will be stopped."
         await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=900)
+
+
+async def test_the_result_of_a_command_names_the_hold_that_delays_it(capsys: pytest.CaptureFixture[str]) -> None:
+    async with a_fleet() as fleet:
+        await fleet.start()
+        worker = await fleet.running("alpha")
+        for hold, release in (
+            (fleet.people.fleet.hold(HOLD), "lcm fleet release"),
+            (fleet.people.workers.hold(worker.id, HOLD), "lcm workers release alpha"),
+        ):
+            await hold
+            capsys.readouterr()
+            await worker_actions.stop_worker(a_session(fleet, dry_run=False, output=OutputFormat.TABLE), "alpha")
+            expected = (
+                f"Next: after the release of the hold ({release}), instance {worker.instance_id} will be stopped."
+            )
+            assert expected in " ".join(capsys.readouterr().out.split())
+            await fleet.people.workers.start(worker.id)
 
 
 async def test_without_a_leader_the_dry_run_says_that_it_waits() -> None:
@@ -306,7 +324,7 @@ async def test_terminate_a_worker_with_labs() -> None:
         await whole.until(measured, "the lab was counted", within=600)
         terminate = await tried(fleet, worker_actions.terminate_worker, "alpha", yes=True)
         assert terminate["lablets"] == "1 lablet on it"
-        assert terminate["running now"] == "2 of 2 nodes, in 1 labs"
+        assert terminate["running now"] == "2 of 2 nodes, in 1 lab"
         await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=17 * 60)
 
         async def left() -> bool:

@@ -45,7 +45,7 @@ async def hold_fleet(session: Session, reason: RequiredReasonOption, until: Unti
         session.forecast = [("then", f"no changes on {fleet.workers} workers; they are still observed and explained")]
     state = await session.client.fleet.hold(validate(HoldRequest, fields))
     end = format_hold_end(None if state.hold is None else state.hold.until)
-    _print_state(session, state, f"The fleet is on hold, {end}.\nTo release it: lcm fleet release")
+    _print_state(session, state, f"The fleet is on hold {end}.\nTo release it: lcm fleet release")
 
 
 @command(app, "release", mutates=True)

@@ -16,7 +16,7 @@ from lcm.cli.runtime.session import Session, confirm, confirm_by_name, require_t
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lcm.model.worker.record import Worker
+    from lcm.model.worker.record import Hold, Worker
 
 LEAKING_TERMINATION = "terminate --leak-license"
 _WAIT_GOALS = {"start": "ready", "stop": "stopped", "drain": "stopped", "terminate": "terminated", "retry": "ready"}
@@ -295,7 +295,7 @@ async def hold_worker(
         await forecast_action(session, worker, WorkerAction.HOLD)
     held = await session.client.workers.hold(worker.id, body)
     end = format_hold_end(None if held.hold is None else held.hold.until)
-    _print_result(session, held, f"{held.name} is on hold, {end}.\nTo release it: lcm workers release {held.name}")
+    _print_result(session, held, f"{held.name} is on hold {end}.\nTo release it: lcm workers release {held.name}")
 
 
 async def license_worker(
@@ -349,7 +349,8 @@ async def _send(session: Session, worker: Worker, verb: str, reason: str | None)
     if same:
         line += " No change needed."
     else:
-        line += f" Next: {_next_step(changed)}."
+        fleet_hold = (await session.client.fleet.summary()).hold if session.printer.for_people else None
+        line += f" Next: {_next_step(changed, fleet_hold)}."
         if hint is not None and not parse_goal(hint).is_met(changed):
             line += f"\nWait for it: lcm workers wait {changed.name} --for {hint}"
     _print_result(session, changed, line)
@@ -372,12 +373,16 @@ def command_call(session: Session, verb: str) -> Callable[[str, str | None], Awa
     return calls[verb]
 
 
-def _next_step(worker: Worker) -> str:
+def _next_step(worker: Worker, fleet_hold: Hold | None) -> str:
+    from lcm.core import clock
     from lcm.model.worker.next_step import next_step_of
 
     step = next_step_of(worker)
-    clause = "it keeps running" if worker.ready else step.clause
-    return f"after the hold, {clause}" if worker.hold is not None and not step.is_settled else clause
+    clause = "it keeps running" if worker.ready and worker.desired_status == "RUNNING" else step.clause
+    for hold, remedy in ((worker.hold, f"lcm workers release {worker.name}"), (fleet_hold, "lcm fleet release")):
+        if hold is not None and hold.active(clock.now()) and not step.is_settled:
+            return f"after the release of the hold ({remedy}), {clause}"
+    return clause
 
 
 def _print_result(session: Session, worker: Worker, text: str) -> None:

@@ -171,7 +171,7 @@ def _waiting_parts(plan: FleetPlan) -> list[str]:
     if plan.discovery is not None and plan.discovery.losses_total:
         parts.append(f"{count_of(plan.discovery.losses_total, 'worker')} will be marked as lost.")
     if plan.pauses_total:
-        parts.append(f"{count_of(plan.pauses_total, 'worker')} will be stopped when idle for long enough.")
+        parts.append(f"{count_of(plan.pauses_total, 'worker')} will be stopped or drained if idle for long enough.")
     return parts
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from lcm.model.formatting import format_usd
+from lcm.model.formatting import count_of, format_usd
 from lcm.model.worker.conditions import STOPPED, ConditionType, find_condition
 from lcm.model.worker.status import CML_STATUSES, STATUSES, STOP_STATUSES, LicenseStatus, WorkerStatus
 
@@ -123,7 +123,10 @@ def describe_running_nodes(sample: MetricsSample | None, worker: Worker) -> str:
         return "nothing; it is not running"
     if sample is None or sample.labs_count is None:
         return "unknown; no CML metrics in the last 30 minutes"
-    return f"{sample.running_nodes or 0} of {sample.nodes_count or 0} nodes, in {sample.labs_count} labs"
+    if not sample.labs_count:
+        return "no labs"
+    nodes = count_of(sample.nodes_count or 0, "node")
+    return f"{sample.running_nodes or 0} of {nodes}, in {count_of(sample.labs_count, 'lab')}"
 
 
 def describe_license_release(worker: Worker, *, release: bool = True) -> str:
