@@ -38,7 +38,7 @@ async def test_a_cycle_of_a_steady_fleet(fleet: Fleet) -> None:
     await asyncio.sleep(100)
     wire, server = fleet.wires["one"], fleet.server
     most = 0
-    for _ in range(3):  # discovery runs in every other one
+    for _ in range(2):  # discovery runs in every other one
         calls, written, revision = Counter(fleet.world.calls()), len(wire.sent), server.revision
         await asyncio.sleep(CYCLE)
         made = Counter(fleet.world.calls()) - calls

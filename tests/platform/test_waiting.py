@@ -165,9 +165,9 @@ async def test_hours_without_capacity_to_start_do_not_flap(fleet: Fleet) -> None
 
 async def test_a_person_who_asks_again_does_not_wait_for_the_next_try(fleet: Fleet) -> None:
     worker = await stopped_worker(fleet)
-    fleet.world.inject_fault(HERE, LackCapacity(2 * HOUR))
+    fleet.world.inject_fault(HERE, LackCapacity(HOUR))
     await fleet.people.workers.start(worker.id)
-    await asyncio.sleep(2 * HOUR + 1)
+    await asyncio.sleep(HOUR + 1)
     await fleet.people.workers.stop(worker.id)
     await asyncio.sleep(5)
     assert not why(await fleet.worker(worker.id), ConditionType.STUCK), "it is as desired"
@@ -177,7 +177,7 @@ async def test_a_person_who_asks_again_does_not_wait_for_the_next_try(fleet: Fle
 
 
 async def test_a_launch_that_waits_for_capacity_is_stuck_after_the_limit(fleet: Fleet) -> None:
-    fleet.world.inject_fault(HERE, LackCapacity(3 * HOUR))
+    fleet.world.inject_fault(HERE, LackCapacity(HOUR))
     worker = await fleet.create()
     await asyncio.sleep(LIMIT - MINUTE)
     waiting = await fleet.worker(worker.id)

@@ -322,7 +322,7 @@ MUTATIONS = (
         f"{_DECIDE}/stopped.py",
         "    if current_wait(worker) is not None:\n        return _start_again(worker, observed, now)\n",
         "",
-        "capacity is missing for hours",
+        "capacity to start one is missing for half an hour",
     ),
     Mutation(
         "whoever waits for too long is not stuck",

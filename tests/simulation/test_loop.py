@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lcm.core import clock
-from tests.simulation.world.loop import Node, SeededLoop, StalledError
+from tests.simulation.world.loop import HaltedError, Node, SeededLoop, StalledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -132,4 +132,15 @@ def test_threads_are_rejected() -> None:
         await loop.run_in_executor(None, lambda: None)
 
     with pytest.raises(AssertionError, match="threads"):
+        play(1, scene)
+
+
+def test_a_run_that_is_halted_ends_at_once() -> None:
+    async def scene(loop: SeededLoop) -> None:
+        while True:
+            await asyncio.sleep(1)
+            if loop.now > 1010:
+                loop.halted = "a worker is in a hot loop"
+
+    with pytest.raises(HaltedError, match="a worker is in a hot loop"):
         play(1, scene)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MOST_REQUESTS_A_MINUTE = 900
 MOST_CALLS_A_MINUTE = 240
 MOST_CHANGES_A_MINUTE = 20
-MOST_SETBACKS_AN_HOUR = 10
+MOST_SETBACKS_AN_HOUR = 6
 
 _FITTING = {
     "RUNNING": ("RUNNING", "TERMINATED"),
@@ -106,6 +106,5 @@ def _hot_loops(ledger: Ledger) -> Iterator[str]:
     ):
         if worst > most:
             yield f"{worst} {what} within a minute"
-    flaps = max(ledger.setbacks.values(), default=0)
-    if flaps > MOST_SETBACKS_AN_HOUR:
-        yield f"{flaps} times within an hour a worker that was STARTING became STOPPED again"
+    if ledger.most_setbacks > MOST_SETBACKS_AN_HOUR:
+        yield f"{ledger.most_setbacks} times within an hour a worker that was STARTING became STOPPED again"

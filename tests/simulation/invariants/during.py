@@ -51,6 +51,8 @@ MOST_DELAY = 30.0
 """How long after a user's request EC2 is called where nothing goes wrong but another region: a polling cycle."""
 _PROMPT_CHANGES = (("RUNNING", "RUNNING", "STOPPED"), ("STOPPED", "STOPPED", "RUNNING"))
 """Status before and after a user's request, and the desired status, where a call follows at once: no drain."""
+_HOUR = 3600.0
+_HOPELESS_SETBACKS = 30  # a worker in a hot loop: the rest of the run would take hours
 _FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
 """The desired status that justifies a call."""
 
@@ -77,7 +79,8 @@ class Ledger:
         self.requests: Counter[int] = Counter()
         self.calls: Counter[int] = Counter()
         self.changes: Counter[tuple[int, str]] = Counter()
-        self.setbacks: Counter[tuple[int, str]] = Counter()  # starts that ended STOPPED, by hour and worker
+        self.most_setbacks = 0  # starts of one worker within an hour that ended STOPPED
+        self._setbacks: dict[str, list[float]] = defaultdict(list)
         self.leaked_licenses = 0
         self.leaked_in_doubt: set[str] = set()  # instances that ended before their license state was known
         self.leaks_told: set[str] = set()
@@ -203,7 +206,7 @@ class Ledger:
         if not is_allowed_transition(WorkerStatus(old), WorkerStatus(new)):
             self.violated(f"{worker_id}: {old} became {new}, which is not legal")
         if (old, new) == ("STARTING", "STOPPED") and after["desired_status"] == "RUNNING":
-            self.setbacks[int(self._now // 3600), worker_id] += 1
+            self._set_back(worker_id)
         steps = [entry for topic, entry in entries if topic == WORKER_HISTORY and entry["worker_id"] == worker_id]
         if not any(step["to_status"] == new and step["reason"] and step["actor"]["name"] for step in steps):
             self.violated(f"{worker_id}: {old} became {new} without a line of history that says who and why")
@@ -215,6 +218,14 @@ class Ledger:
         lost_by_scan = after.get("terminated_by") == "discovery-gc" and new == "TERMINATED"
         if lost_by_scan and after["aws_region"] in self.breakers:
             self.violated(f"{worker_id}: marked as lost while the breaker of {after['aws_region']} is open")
+
+    def _set_back(self, worker_id: str) -> None:
+        """A start ended STOPPED. An hour ends now, and not on the clock: else half of them would be counted."""
+        recent = [at for at in self._setbacks[worker_id] if self._now - at < _HOUR]
+        self._setbacks[worker_id] = [*recent, self._now]
+        self.most_setbacks = max(self.most_setbacks, len(recent) + 1)
+        if self.most_setbacks > _HOPELESS_SETBACKS:
+            self._loop.halted = f"{worker_id} became STARTING and STOPPED {self.most_setbacks} times within an hour"
 
     def _given_up(self, after: dict[str, Any], instance_id: str) -> None:
         """A worker ends or gives up its instance: EC2 must not run it any more."""

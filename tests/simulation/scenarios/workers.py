@@ -467,6 +467,13 @@ WORKER_DAYS: dict[str, Script] = {
         at(90, "check-waits"),
         lasting=100.0,
     ),
+    "capacity to start one is missing for half an hour": day(
+        worker(),
+        at(2, "stop", **FIRST),
+        at(3, "no-capacity", region=HOME, instance_type=None, seconds=1_800),
+        at(3.1, "start", **FIRST),
+        lasting=34.0,
+    ),
     "credentials expire in the morning": day(
         worker(),
         worker(0.3, "w1"),

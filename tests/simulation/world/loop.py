@@ -32,6 +32,10 @@ class StalledError(Exception):
     """Nothing is ready and no timer is set: the simulation would wait forever."""
 
 
+class HaltedError(Exception):
+    """The run cannot come to an end in reasonable time."""
+
+
 class NodeClock:
     """`lcm.core.clock` of one node, with its own rate, wall-clock offset and random numbers."""
 
@@ -126,6 +130,7 @@ class SeededLoop(base_events.BaseEventLoop):
         self.graveyard: list[Any] = []
         self.failures: list[dict[str, Any]] = []
         self.watch: Callable[[], None] | None = None
+        self.halted = ""  # why the run is to end now
         self._order = self.stream("order")
         self._queue: list[events.Handle] = []
         self._timers: list[tuple[float, int, events.TimerHandle]] = []
@@ -211,6 +216,8 @@ class SeededLoop(base_events.BaseEventLoop):
         """Cancelled timers are skipped when they are due."""
 
     def _run_once(self) -> None:
+        if self.halted:
+            raise HaltedError(self.halted)
         if not self._queue:
             self._pass_time()
         self._move_due()
