@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 # Container images often forbid bytecode. Every `lcm` process would then compile all it imports, in twice the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help up test test-unit coverage check deploy-check sim mutations soak docs screenshots bench browser release lock clean
+.PHONY: help up test test-unit coverage check deploy-check image-test drills sim mutations soak docs screenshots bench browser release lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -39,6 +39,15 @@ check: $(VENV)/.ready-dev ## check style, types and import contracts
 deploy-check: $(VENV)/.ready-deploy-tools ## check chart, image recipe, alerts, balancer and unit with their real tools
 	@$(BIN)/python -m tools.debian_packages promtool=prometheus haproxy=haproxy systemd-analyze=systemd
 	$(BIN)/python -m pytest -q deploy/checks
+
+image-test: $(VENV)/.ready-deploy-tools ## as root: build the image, run it read-only and with the whole compose file, kill each container
+	@$(BIN)/python -m tools.debian_packages podman=podman runc=runc netavark=netavark aardvark-dns=aardvark-dns iptables=iptables mmdebstrap=mmdebstrap npm=npm
+	$(BIN)/python -m pytest -q -s deploy/image_test
+
+DRILL_FROM ?= HEAD~1
+drills: $(VENV)/.ready-dev ## set up a highly available site, upgrade it from DRILL_FROM=HEAD~1 and back, lose a host and etcd, restore a backup
+	@$(BIN)/python -m tools.debian_packages haproxy=haproxy curl=curl openssl=openssl npm=npm
+	DRILL_FROM=$(DRILL_FROM) $(BIN)/python -m pytest -q -s -x deploy/drills
 
 SEEDS ?= 100
 FIRST ?= 1

@@ -16,8 +16,8 @@ class PackageMissingError(Exception):
 
 
 def find(program: str) -> str | None:
-    """The path of a program, also of one that only root has on its PATH."""
-    return shutil.which(program) or shutil.which(program, path="/usr/local/sbin:/usr/sbin:/sbin")
+    """The path of a program, also of one that only root, or only podman, has on its PATH."""
+    return shutil.which(program) or shutil.which(program, path="/usr/local/sbin:/usr/sbin:/sbin:/usr/lib/podman")
 
 
 def install(package: str, program: str) -> None:

@@ -291,6 +291,15 @@ def test_the_event_stream_passes_the_ingress_unbuffered(chart: Chart) -> None:
     assert path["backend"]["service"] == {"name": "lcm-control-plane", "port": {"name": "http"}}
 
 
+def test_only_control_planes_behind_the_ingress_trust_its_headers(chart: Chart) -> None:
+    ingress = {"enabled": True, "host": "lcm.example.com", "trustedProxies": "10.1.0.0/16"}
+    found = deployments(chart.render({"ingress": ingress}))
+    trusting = {name: environment(each).get("FORWARDED_ALLOW_IPS", {}).get("value") for name, each in found.items()}
+    assert {name: value for name, value in trusting.items() if value} == {"control-plane": "10.1.0.0/16"}
+    others = deployments(chart.render({"ingress": {**ingress, "enabled": False}}))
+    assert not any("FORWARDED_ALLOW_IPS" in environment(each) for each in others.values())
+
+
 def test_the_alerts_are_those_of_the_file(chart: Chart) -> None:
     (rule,) = of_kind(chart.render(EVERYTHING), "PrometheusRule")
     assert rule["spec"] == yaml.safe_load((DEPLOY / "prometheus-alerts.yml").read_text())

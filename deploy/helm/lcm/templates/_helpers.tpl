@@ -84,6 +84,9 @@ capabilities: {drop: [ALL]}
 {{- $_ := set $env "AWS_DEFAULT_REGION" $values.awsDefaultRegion -}}
 {{- if $values.regions }}{{ $_ := set $env "AWS_REGION_CONFIGS" "/etc/lcm/regions/regions.yaml" }}{{ end -}}
 {{- end -}}
+{{- if and (eq .component "control-plane") $values.ingress.enabled $values.ingress.trustedProxies -}}
+{{- $_ := set $env "FORWARDED_ALLOW_IPS" $values.ingress.trustedProxies -}}
+{{- end -}}
 {{- $env = mergeOverwrite $env $settings -}}
 {{- $secrets := dict "LCM_CONTROLLER_TOKEN" (dict "name" $values.existingSecret "key" "controller-token") -}}
 {{- if $values.etcd.userSecret -}}

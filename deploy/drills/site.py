@@ -1,0 +1,211 @@
+"""Three hosts on loopback, set up by the scripts that docs/operations.md quotes: etcd, MongoDB, balancer and LCM."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploy.image_test.engine import mongosh
+from tests.support.aws.credentials import CREDENTIALS, REGION
+from tests.support.servers import etcd, mongod
+from tools.debian_packages import find
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(__file__).parent
+HOSTS = ("127.77.0.1", "127.77.0.2", "127.77.0.3")
+BALANCER = "127.77.0.10:8443"
+ADMIN = "a" * 32
+_PORTS = {"control-plane": 8080, "worker-controller": 8083}
+PATIENCE = 240.0
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> float:
+    """Wait for a condition; returns the seconds. The limit is generous because hosts are busy."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < PATIENCE, f"did not happen: {what}"
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+class Service:
+    """A process of one host, with its log in a file."""
+
+    def __init__(self, site: Site, host: int, name: str, *command: str | Path, env: dict[str, str]) -> None:
+        self.host = host
+        self.name = name
+        self.env = env
+        self._site = site
+        self._command = [str(each) for each in command]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Service:
+        with (self._site.folder / f"{self.name}-{self.host}.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._site.folder,
+                env=self._site.environment(self.host) | self.env,
+                stdout=log,
+                stderr=log,
+            )
+        return self
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End it and wait; returns its exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        return self._process.wait(PATIENCE)
+
+
+class Site:
+    """All hosts. `source` is the folder of LCM's code, of one version or another."""
+
+    def __init__(self, folder: Path, aws_url: str, proxy_url: str, source: Path) -> None:
+        self.folder = folder
+        self.source = source
+        self.data = [folder / f"host{number}" for number in range(1, len(HOSTS) + 1)]
+        for each in self.data:
+            each.mkdir()
+        self._aws = {**CREDENTIALS, "AWS_ENDPOINT_URL": aws_url, "CML_PROXY_URL": proxy_url}
+        self.settings = {
+            "ETCD_ENDPOINTS": ",".join(f"https://{host}:2379" for host in HOSTS),
+            # LCM_CA_FILE would do for both, but the version to upgrade from may not have it.
+            "ETCD_CA_FILE": str(folder / "ca.crt"),
+            "ETCD_CERT_FILE": str(folder / "lcm.crt"),
+            "ETCD_KEY_FILE": str(folder / "lcm.key"),
+            "STORE_URL": f"mongodb://lcm:lcm-password@{','.join(HOSTS)}/?replicaSet=lcm&tls=true&authSource=admin"
+            f"&tlsCAFile={folder}/ca.crt",
+            "LCM_BOOTSTRAP_TOKEN": ADMIN,
+            "LCM_CONTROLLER_TOKEN": "c" * 32,
+            "LCM_SECRET_KEY": "a" * 43 + "=",
+            "FORWARDED_ALLOW_IPS": "127.0.0.1",
+            "AWS_DEFAULT_REGION": REGION,
+            "CML_DEFAULT_PASSWORD": "simulated",
+            "RETRY_INTERVAL": "1",
+            "RECONCILE_INTERVAL": "5",
+            **self._aws,
+        }
+        self.services: list[Service] = []
+
+    def environment(self, host: int) -> dict[str, str]:
+        """What a script reads on a host, numbered from 1."""
+        programs = {str(path.parent) for path in (etcd.binary(), mongod.binary(), mongosh())}
+        path = ":".join([str(Path(sys.executable).parent), *sorted(programs), os.environ["PATH"]])
+        hosts = {f"HOST{number}": address for number, address in enumerate(HOSTS, 1)}
+        passwords = {f"{user}_PASSWORD": f"{user.lower()}-password" for user in ("ROOT", "LCM", "BACKUP")}
+        bind = f"{HOSTS[0]},localhost" if host == 1 else HOSTS[host - 1]
+        own = {"NAME": f"etcd{host}", "HOST": HOSTS[host - 1], "BIND": bind, "DATA": str(self.data[host - 1])}
+        return {"PATH": path, "HOME": str(self.folder), **hosts, **passwords, **own}
+
+    def script(self, name: str, **env: str) -> None:
+        """Run a script to its end, on the first host."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", str(SCRIPTS / name)],
+            cwd=self.folder,
+            env=self.environment(1) | env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+    def add(self, host: int, name: str, *command: str | Path, **env: str) -> Service:
+        self.services.append(Service(self, host, name, *command, env=env))
+        return self.services[-1].start()
+
+    def of(self, name: str) -> list[Service]:
+        return [each for each in self.services if each.name == name]
+
+    # From nothing to a running site
+
+    def start_stores(self) -> None:
+        names = ",".join([f"IP:{host}" for host in (*HOSTS, BALANCER.partition(":")[0])] + ["DNS:localhost"])
+        self.script("certificates.sh", HOSTS=names)
+        for host in (1, 2, 3):
+            self.add(host, "etcd", "bash", SCRIPTS / "etcd.sh")
+            self.add(host, "mongod", "bash", SCRIPTS / "mongod.sh")
+        # Until it has users, MongoDB lets only its own host in.
+        address = ("--host", "localhost", "--tls", "--tlsCAFile", "ca.crt", "--quiet")
+        ping = [str(mongosh()), *address, "--eval", "db.hello().ok"]
+        wait_until(lambda: self._ends_well(ping), "mongod responds")
+        assert self._ends_well([str(mongosh()), *address, str(SCRIPTS / "replica-set.js")])
+
+    def _ends_well(self, command: list[str]) -> bool:
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.environment(1), capture_output=True, text=True, check=False
+        )
+        (self.folder / "mongosh.log").write_text(done.stdout + done.stderr)
+        return done.returncode == 0
+
+    def start_balancer(self) -> None:
+        text = (ROOT / "deploy" / "haproxy.cfg").read_text()
+        text = text.replace("bind :443", f"bind {BALANCER}").replace(
+            "/etc/lcm/lcm.pem", str(self.folder / "server.pem")
+        )
+        text = re.sub(r"10\.0\.0\.1([12])", r"127.77.0.\1", text)
+        (self.folder / "haproxy.cfg").write_text(text)
+        haproxy = find("haproxy")
+        assert haproxy is not None
+        self.add(3, "haproxy", haproxy, "-f", "haproxy.cfg")
+
+    def lcm_settings(self, host: int, source: Path | None = None) -> dict[str, str]:
+        own = {"BIND_HOST": HOSTS[host - 1], "LCM_DATA_DIR": str(self.data[host - 1] / "lcm"), "LOG_FORMAT": "json"}
+        own["CONTROL_PLANE_API_URL"] = f"http://{HOSTS[host - 1]}:8080"  # not through the balancer
+        return {**self.settings, **own, "PYTHONPATH": str(source or self.source)}
+
+    def add_lcm(self, host: int, service: str, **env: str) -> Service:
+        return self.add(host, service, sys.executable, "-m", "lcm", service, **(self.lcm_settings(host) | env))
+
+    def restart(self, service: Service, source: Path) -> None:
+        """As an upgrade does it on one host: stop, another version, wait until it is ready."""
+        assert service.end() == 0
+        service.env["PYTHONPATH"] = str(source)
+        service.start()
+        wait_until(lambda: self.is_ready(service), f"{service.name} on host {service.host} is ready")
+
+    def is_ready(self, service: Service) -> bool:
+        return '"ready":true' in self.get(f"http://{HOSTS[service.host - 1]}:{_PORTS[service.name]}/ready")
+
+    def stop(self) -> None:
+        for service in reversed(self.services):
+            service.end(signal.SIGKILL)
+
+    # Requests
+
+    def get(self, url: str) -> str:
+        done = subprocess.run(
+            ["curl", "-s", "-m", "20", "--cacert", "ca.crt", url], cwd=self.folder, capture_output=True, check=False
+        )
+        return done.stdout.decode()
+
+    def lcm(self, *arguments: str, url: str = f"https://{BALANCER}", **env: str) -> Any:
+        """A command of a person, through the balancer."""
+        ca = {"LCM_CA_FILE": str(self.folder / "ca.crt"), "LCM_URL": url, "LCM_TOKEN": ADMIN}
+        done = subprocess.run(
+            [sys.executable, "-m", "lcm", *arguments, "-o", "json"],
+            env=self.environment(1) | ca | env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return json.loads(done.stdout or "null")
+
+    def status(self, name: str, **options: str) -> str:
+        try:
+            found = self.lcm("workers", "list", **options)
+        except RuntimeError:
+            return "unknown"
+        return next((str(each["status"]) for each in found if each["name"] == name), "missing")

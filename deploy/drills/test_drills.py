@@ -1,0 +1,213 @@
+"""What docs/operations.md promises: set-up, upgrade and rollback, loss of a host and of etcd, and a restore."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import ssl
+import subprocess
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from deploy.drills.site import ADMIN, BALANCER, HOSTS, ROOT, Site, wait_until
+from lcm.core import clock
+from tests.support.aws.conformance_aws import ACCOUNT, AwsBed
+from tests.support.aws.credentials import REGION, dummy_credentials
+from tests.support.network.http_gate import LoopThread
+from tests.support.real.cml_on_moto import Machines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(1800)
+REQUESTS = 2000
+CREATE = ("--template", "small", "--region", REGION)
+
+
+@pytest.fixture(scope="module")
+def old_version(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code of another version, to upgrade from and to roll back to: that of the commit DRILL_FROM."""
+    folder = tmp_path_factory.mktemp("old")
+    commit = os.environ.get("DRILL_FROM", "HEAD~1")
+    archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+    return folder / "src"
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[tuple[AwsBed, Machines]]:
+    with dummy_credentials(), LoopThread() as loop:
+        aws = AwsBed()
+        aws._add_image("cml-2.9.1", ACCOUNT, clock.now() - timedelta(days=1), "available")
+        machines = Machines()
+        loop.run(machines.open())
+        yield aws, machines
+        loop.run(machines.close())
+        asyncio.run(aws.close())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, cloud: tuple[AwsBed, Machines], old_version: Path) -> Iterator[Site]:
+    aws, machines = cloud
+    made = Site(tmp_path_factory.mktemp("site"), aws.server.url, machines.proxy.url, old_version)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+class RequestLoop:
+    """People who use the API through the balancer without a pause: nine reads, then a write."""
+
+    def __init__(self, site: Site, people: int = 4) -> None:
+        self.sent = 0
+        self.failed: list[str] = []
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._context = ssl.create_default_context(cafile=site.folder / "ca.crt")
+        self._threads = [threading.Thread(target=self._use, args=(number,)) for number in range(people)]
+
+    def __enter__(self) -> RequestLoop:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _use(self, person: int) -> None:
+        headers = {"Authorization": f"Bearer {ADMIN}"}
+        with httpx.Client(base_url=f"https://{BALANCER}", headers=headers, verify=self._context, timeout=60) as client:
+            number = 0
+            while not self._done.is_set():
+                number += 1
+                try:
+                    if number % 10:
+                        response = client.get("/api/workers", params={"limit": 5})
+                    else:
+                        name = f"drill-{time.time_ns()}-{person}"
+                        response = client.post("/api/tokens", json={"name": name, "role": "viewer"})
+                    problem = "" if response.status_code < 300 else f"{response.status_code} {response.text[:200]}"
+                except httpx.TransportError as error:
+                    problem = repr(error)
+                with self._lock:
+                    self.sent += 1
+                    if problem:
+                        self.failed.append(f"{number}: {problem}")
+
+
+def test_1_a_site_from_nothing(site: Site) -> None:
+    began = time.monotonic()
+    site.start_stores()
+    site.start_balancer()
+    for host in (1, 2):
+        site.add_lcm(host, "control-plane")
+    for service in site.of("control-plane"):
+        wait_until(lambda each=service: site.is_ready(each), "the control plane is ready")  # type: ignore[misc]
+    for host in (1, 2):
+        site.add_lcm(host, "worker-controller")
+    wait_until(lambda: '"degraded":[]' in site.get(f"https://{BALANCER}/ready"), "the balancer serves, etcd is trusted")
+    site.lcm("workers", "create", "first", *CREATE)
+    wait_until(lambda: site.status("first") == "RUNNING", "the first worker runs")
+    print(f"\nfrom nothing to a running worker: {time.monotonic() - began:.0f} s")
+
+
+def test_2_upgrade_and_rollback_fail_no_request(site: Site, old_version: Path) -> None:
+    new = ROOT / "src"
+    with RequestLoop(site) as people:
+        for version, name in ((new, "upgrade"), (old_version, "rollback")):
+            before = people.sent
+            # Control planes first; back in the other order.
+            kinds = ("control-plane", "worker-controller") if version == new else ("worker-controller", "control-plane")
+            for kind in kinds:
+                for service in site.of(kind):
+                    site.restart(service, version)
+            target = before + REQUESTS
+            wait_until(lambda wanted=target: people.sent >= wanted, f"{REQUESTS} requests")  # type: ignore[misc]
+            print(f"\n{name}: {people.sent - before} requests, {len(people.failed)} failed")
+    assert people.failed == []
+    assert site.status("first") == "RUNNING"
+
+
+def test_3_the_loss_of_a_host(site: Site) -> None:
+    lost = [each for each in site.services if each.host == 1]
+    for service in lost:
+        service.end(signal.SIGKILL)
+    seconds = wait_until(lambda: created(site, "after-loss"), "the API takes changes")
+    print(f"\nfirst change after the loss of a host: {seconds:.0f} s")
+    seconds = wait_until(lambda: site.status("after-loss") == "RUNNING", "another controller leads")
+    print(f"worker runs {seconds:.0f} s later")
+    for service in lost:
+        service.start()
+    (plane,) = [each for each in lost if each.name == "control-plane"]
+    wait_until(lambda: site.is_ready(plane), "the host is back")
+
+
+def created(site: Site, name: str) -> bool:
+    try:
+        site.lcm("workers", "create", name, *CREATE)
+    except RuntimeError as error:
+        return "already" in str(error)
+    return True
+
+
+def test_4_the_loss_of_etcd(site: Site) -> None:
+    members = site.of("etcd")
+    for member in members:
+        member.end(signal.SIGKILL)
+    wait_until(lambda: "coordination" in site.get(f"https://{BALANCER}/ready"), "the control planes say so")
+    assert '"ready":true' in site.get(f"https://{BALANCER}/ready")
+    site.lcm("workers", "create", "without-etcd", *CREATE)
+    assert site.status("without-etcd") == "PENDING"
+    for member in members:
+        member.start()
+    seconds = wait_until(lambda: site.status("without-etcd") == "RUNNING", "work goes on by itself")
+    print(f"\nworker runs {seconds:.0f} s after etcd is back")
+
+
+def test_5_a_restored_backup_waits_for_a_person(site: Site, cloud: tuple[AwsBed, Machines], tmp_path: Path) -> None:
+    """SQLite. The controllers act on older records only after the hold was released."""
+    aws, _ = cloud
+    url = f"http://{HOSTS[2]}:8080"
+    env = {
+        "STORE_URL": "",
+        "ETCD_NAMESPACE": "/restored",
+        "LCM_INSTALLATION_ID": "sqlite",
+    }
+    plane, controller = site.add_lcm(3, "control-plane", **env), site.add_lcm(3, "worker-controller", **env)
+    wait_until(lambda: site.is_ready(plane), "the control plane is ready")
+    site.lcm("workers", "create", "kept", *CREATE, url=url)
+    wait_until(lambda: site.status("kept", url=url) == "RUNNING", "the worker runs")
+
+    data, copy = site.data[2] / "lcm", tmp_path / "copy.db"
+    site.script("backup-sqlite.sh", DATA=str(data), COPY=str(copy))
+    site.lcm("workers", "create", "later", *CREATE, url=url)
+    wait_until(lambda: site.status("later", url=url) == "RUNNING", "the later worker runs")
+    site.lcm("workers", "stop", "kept", url=url)
+    wait_until(lambda: site.status("kept", url=url) == "STOPPED", "the worker is stopped")
+    before = asyncio.run(aws.live_instances())
+
+    for service in (controller, plane):
+        assert service.end() == 0
+    site.script("restore-sqlite.sh", DATA=str(data), COPY=str(copy))
+    plane.start()
+    wait_until(lambda: site.is_ready(plane), "the control plane is ready")
+    site.lcm("fleet", "hold", "--reason", "restored a backup", url=url)
+    starts = aws.calls().get("StartInstances", 0)
+    controller.start()
+    wait_until(lambda: site.status("kept", url=url) == "STOPPED", "what is true is seen")
+    assert site.lcm("plan", url=url)
+    assert (asyncio.run(aws.live_instances()), aws.calls().get("StartInstances", 0)) == (before, starts)
+
+    site.lcm("fleet", "release", url=url)
+    wait_until(lambda: site.status("kept", url=url) == "RUNNING", "the desired status of the backup is reached")
+    assert asyncio.run(aws.live_instances()) == before, "an instance that the backup does not know is not ended"
