@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lcm.cloud.aws import poller
 from lcm.cloud.types import InstanceSelection
 from tests.support.aws import child_process
 from tests.support.aws.conformance import ALWAYS, DESCRIBE, Refusal
@@ -117,16 +118,21 @@ async def test_killed_between_sweeps_it_is_replaced(bed: AwsBed) -> None:
     assert bed.cloud.poller_pid(bed.region) != pid
 
 
-async def test_one_that_hangs_is_replaced() -> None:
-    async with open_bed(replace(POLLING, read_attempts=1, connect_timeout=2.0, read_timeout=4.0)) as bed:
-        await bed.cloud.launch_instance(bed.parameters("w1"))
-        pid = await polled(bed)
-        os.kill(pid, signal.SIGSTOP)
+async def test_one_that_hangs_is_replaced(bed: AwsBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = await polled(bed)
+    os.kill(pid, signal.SIGSTOP)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(poller, "page_timeout", lambda _tuning: 0.5)
         sweep = await bed.cloud.sweep(bed.region, InstanceSelection())
-        assert not sweep.complete
-        assert "no response from the poller process" in sweep.error
-        assert not alive(pid)
-        await complete_sweep(bed)
+    assert not sweep.complete
+    assert "no response from the poller process" in sweep.error
+    assert not alive(pid)
+    await complete_sweep(bed)
+
+
+def test_it_is_given_longer_than_it_takes_to_give_up_a_page_itself() -> None:
+    slowest = TUNING.read_deadline + poller.MAX_BACKOFF
+    assert poller.page_timeout(TUNING) > slowest
 
 
 async def test_a_cancelled_sweep_does_not_affect_the_next(bed: AwsBed) -> None:

@@ -221,7 +221,7 @@ def test_lcm_up_runs_the_example_stops_cleanly_and_goes_on(tmp_path: Path, numbe
     """What `make up` runs: the file is there, a signal ends it with 0, and started again it works as before."""
     arguments = ("up", "--controller", "examples.notes:NotesController")
     for run in ("first", "second"):
-        process = LcmProcess(tmp_path, "up", *arguments, env={"RECONCILE_INTERVAL": "0.5"}).start()
+        process = LcmProcess(tmp_path, "up", *arguments, env={"RECONCILE_INTERVAL": "0.5"}, forked=False).start()
         try:
             note = tmp_path / "up.data" / "notes" / "welcome"
             wait_until(lambda: process.is_leader and note.exists(), f"the note is there, {run} run")  # noqa: B023

@@ -139,6 +139,8 @@ def test_after(): assert kept[0].fileno() >= 0
 def test_a_task_that_outlives_its_test_fails_that_test(run: Callable[..., subprocess.Popen[str]]) -> None:
     source = """
 import asyncio
+from tests.support.run import tasks
+tasks.patience = 0.1
 kept = []
 async def forever(): await asyncio.Event().wait()
 async def test_leaves_one(): kept.append(asyncio.create_task(forever()))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from lcm.client import Client, Leader
@@ -17,11 +18,11 @@ from lcm.model.worker.requests import MetricsBatch, WorkerStatusUpdate
 from lcm.model.worker.status import WorkerStatus
 from tests.support.run import watchdog
 from tests.support.servers.etcd import free_ports
-from tests.support.servers.processes import ROOT, LcmProcess, wait_until
+from tests.support.servers.forked_lcm import fork_server
+from tests.support.servers.processes import LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
-    from pathlib import Path
 
     from lcm.model.worker.record import Worker
     from tests.support.servers.etcd import EtcdServer
@@ -67,16 +68,11 @@ class ControlPlaneProcess:
         self, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command without a terminal."""
-        done = subprocess.run(
-            [sys.executable, "-m", "lcm", *arguments],
-            cwd=ROOT,
-            env=self.environment(**env or {}),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
+        with TemporaryDirectory() as folder:
+            out, err = Path(folder, "out"), Path(folder, "err")
+            command = fork_server().start(arguments, self.environment(**env or {}), out=str(out), err=str(err))
+            code = command.wait(180)
+            done = subprocess.CompletedProcess(arguments, code, out.read_text("utf-8"), err.read_text("utf-8"))
         assert not check or done.returncode == 0, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 

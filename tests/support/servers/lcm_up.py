@@ -27,7 +27,7 @@ class LcmUpProcess:
             "LCM_BOOTSTRAP_TOKEN": TOKEN,
             **env,
         }
-        self.process = LcmProcess(folder, name, "up", *arguments, env=settings)
+        self.process = LcmProcess(folder, name, "up", *arguments, env=settings, forked=False)
 
     @property
     def url(self) -> str:

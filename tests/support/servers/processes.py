@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from tests.support.servers.etcd import free_ports
+from tests.support.servers.forked_lcm import fork_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from tests.support.servers.forked_lcm import ForkedProcess
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 180.0
@@ -30,16 +33,24 @@ ONE_REQUEST_EACH = httpx.Limits(max_keepalive_connections=0)
 def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
     """Wait for a condition of another process. The timeout is generous because test hosts are busy."""
     deadline = time.monotonic() + patience
+    asked = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"did not happen: {what}"
-        time.sleep(0.05)
+        now = time.monotonic()
+        assert now < deadline, f"did not happen: {what}"
+        # What is expensive to ask is asked less often: what happens meanwhile needs the processor too.
+        time.sleep(min(max(0.05, 3 * (now - asked)), 0.5))
+        asked = time.monotonic()
 
 
 class LcmProcess:
-    """One `lcm` process with its own settings; its log and its diary are files."""
+    """One `lcm` process with its own settings; its log and its diary are files.
 
-    def __init__(self, folder: Path, name: str, *arguments: str, env: Mapping[str, str]) -> None:
+    It is forked, which is faster, unless the test is about the start of `python -m lcm` itself.
+    """
+
+    def __init__(self, folder: Path, name: str, *arguments: str, env: Mapping[str, str], forked: bool = True) -> None:
         self.name = name
+        self._forked = forked
         self.port, plane_port, scheduler_port, lablets_port = free_ports(4)
         self.diary_path = folder / f"{name}.diary"
         self.log_path = folder / f"{name}.log"
@@ -58,16 +69,20 @@ class LcmProcess:
             "INITIAL_DELAY": "0.1",
             **env,
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     def add_settings(self, **settings: str) -> None:
         """Environment variables for the next start."""
         self._env |= settings
 
     def start(self) -> LcmProcess:
-        with self.log_path.open("ab") as log:
+        if self._forked:
+            log = str(self.log_path)
+            self._process = fork_server().start(self._arguments, self._env, out=log, err=log)
+            return self
+        with self.log_path.open("ab") as file:
             command = [sys.executable, "-m", "lcm", *self._arguments]
-            self._process = subprocess.Popen(command, cwd=ROOT, env=self._env, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, cwd=ROOT, env=self._env, stdout=file, stderr=file)
         return self
 
     @property

@@ -9,12 +9,11 @@ import re
 import select
 import signal
 import struct
-import sys
 import termios
 import time
 from typing import TYPE_CHECKING
 
-from tests.support.servers.processes import ROOT
+from tests.support.servers.forked_lcm import fork_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,12 +29,11 @@ class PseudoTerminal:
     def __init__(self, *arguments: str, env: Mapping[str, str], columns: int = 100, lines: int = 30) -> None:
         self.raw = ""
         self._read_to = 0
-        self._status: int | None = None
-        self.pid, self._master = pty.fork()
-        if self.pid == 0:  # the child process, which must run nothing else of ours
-            os.chdir(ROOT)
-            os.execve(sys.executable, [sys.executable, "-m", "lcm", *arguments], {**env, "TERM": "xterm-256color"})
+        self._master, self._own_end = pty.openpty()
         self.resize(columns, lines)
+        name = os.ttyname(self._own_end)
+        self._process = fork_server().start(arguments, {**env, "TERM": "xterm-256color"}, terminal=name)
+        self.pid = self._process.pid
 
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
@@ -70,11 +68,7 @@ class PseudoTerminal:
 
     @property
     def ended(self) -> bool:
-        if self._status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self._status = os.waitstatus_to_exitcode(status)
-        return self._status is not None
+        return self._process.poll() is not None
 
     def end(self, patience: float = PATIENCE) -> int:
         """Wait until it exits; returns the exit code."""
@@ -84,8 +78,7 @@ class PseudoTerminal:
             self._take(0.05)
         while self._take(0.05):
             pass
-        assert self._status is not None
-        return self._status
+        return self._process.wait(patience)
 
     def close(self) -> None:
         """End the process in any state."""
@@ -93,6 +86,7 @@ class PseudoTerminal:
             os.kill(self.pid, signal.SIGKILL)
             self.end()
         os.close(self._master)
+        os.close(self._own_end)
 
     def _take(self, seconds: float) -> bool:
         ready, _, _ = select.select([self._master], [], [], seconds)

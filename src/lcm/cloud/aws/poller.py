@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _MAX_LINE_BYTES = 16 * 1024 * 1024
-_MAX_BACKOFF = 20.0
+MAX_BACKOFF = 20.0
 _EXIT_GRACE = 5.0
 # Not `-m`: the package has imported the module by then, and Python would warn about it.
 _COMMAND = (sys.executable, "-c", "from lcm.cloud.aws.poller import main; main()")
@@ -59,7 +59,7 @@ class Poller:
         async with self._turn:
             began, outcome = clock.boottime(), "cancelled"
             try:
-                async with asyncio.timeout(_page_timeout(gateway.tuning)):
+                async with asyncio.timeout(page_timeout(gateway.tuning)):
                     page = await self._fetch(gateway, parameters)
                 outcome = "ok"
             except TimeoutError:
@@ -156,9 +156,9 @@ async def _reap(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _page_timeout(tuning: Tuning) -> float:
+def page_timeout(tuning: Tuning) -> float:
     """Longer than the slowest page that the process itself gives up."""
-    return tuning.read_deadline + _MAX_BACKOFF + _EXIT_GRACE
+    return tuning.read_deadline + MAX_BACKOFF + _EXIT_GRACE
 
 
 DESCRIBE_INSTANCES = "DescribeInstances"

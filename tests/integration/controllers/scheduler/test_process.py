@@ -88,7 +88,7 @@ class Platform:
     def scheduler(self, name: str) -> LcmProcess:
         port = free_ports(1)[0]
         env = {**self.env, "RESOURCE_SCHEDULER_PORT": str(port), "WORKER_CONTROLLER_INSTANCE_ID": name}
-        process = LcmProcess(self.folder, name, "resource-scheduler", env=env)
+        process = LcmProcess(self.folder, name, "resource-scheduler", env=env, forked=False)
         process.port = port
         self.schedulers.append(process)
         return process.start()

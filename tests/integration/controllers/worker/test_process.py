@@ -69,7 +69,7 @@ class Platform:
         return self
 
     def controller(self, name: str, **env: str) -> LcmProcess:
-        process = LcmProcess(self.folder, name, "worker-controller", env={**self.env, **env})
+        process = LcmProcess(self.folder, name, "worker-controller", env={**self.env, **env}, forked=False)
         self.processes.append(process)
         return process.start()
 
