@@ -22,16 +22,21 @@ _started = time.monotonic()
 
 pytest_plugins = ("tests.support.run.garbage", "tests.support.run.shared_servers")
 
-# Real processes wait most of the time, and their files are few and long. Unit tests are many and short: they come last.
+# The longest files first, so that no worker begins one when the others are done. Unit tests are many and short: they
+# come last, and fill what is left.
 LONGEST_FIRST = (
-    "tests/integration/up",
+    "tests/integration/controllers/lablet/test_fifty_lablets",
     "tests/simulation",
     "tests/integration/controllers",
-    "tests/integration/core",
-    "tests/integration/cli",
-    "tests/integration/browser",
-    "tests/integration",
+    "tests/platform/test_costs",
+    "tests/platform/test_waiting",
+    "tests/integration/up",
+    "tests/soak",
     "tests/platform",
+    "tests/integration/core",
+    "tests/integration/browser",
+    "tests/integration/cli",
+    "tests/integration",
     "tests/contract",
 )
 

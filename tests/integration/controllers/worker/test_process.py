@@ -68,13 +68,14 @@ class Platform:
         wait_until(lambda: self.ask("GET", "/ready").status_code == 200, "the control plane is ready")
         return self
 
-    def controller(self, name: str, **env: str) -> LcmProcess:
-        process = LcmProcess(self.folder, name, "worker-controller", env={**self.env, **env}, forked=False)
+    def controller(self, name: str, *, forked: bool = True, **env: str) -> LcmProcess:
+        process = LcmProcess(self.folder, name, "worker-controller", env={**self.env, **env}, forked=forked)
         self.processes.append(process)
         return process.start()
 
     def leader(self, name: str, **env: str) -> LcmProcess:
-        process = self.controller(name, **env)
+        """A process as people start it: also how it ends is tested."""
+        process = self.controller(name, forked=False, **env)
         wait_until(lambda: process.is_leader and process.get("/ready")[0] == 200, f"{name} leads and is ready")
         return process
 

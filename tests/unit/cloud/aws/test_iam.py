@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import urllib.parse
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
@@ -11,6 +12,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.exceptions import ClientError
+from botocore.loaders import Loader, create_loader
 
 from lcm.cloud.aws.clients import new_dry_run_client
 from lcm.cloud.aws.config import RegionConfig, Tuning
@@ -53,10 +55,17 @@ def sent() -> list[dict[str, str]]:
     return []
 
 
+@cache
+def service_models() -> Loader:
+    """All clients of these tests share what botocore has read: the model of EC2 is 5 MB of JSON."""
+    return create_loader()
+
+
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch, sent: list[dict[str, str]]) -> Any:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     session = botocore.session.Session()
+    session.register_component("data_loader", service_models())
     session.set_credentials("test", "test")
     made = new_dry_run_client(session, REGION, Tuning())
 
