@@ -90,9 +90,9 @@ def soak(minutes: float, folder: Path, report: Callable[[str], None]) -> tuple[l
         up = LcmUpProcess(folder, "up", "--speed", f"{SPEED:g}", COORDINATION="etcd", **shared)
         stack.callback(up.process.end)
         up.start()
-        scheduler = LcmProcess(
-            folder, "scheduler", "resource-scheduler", env={**shared, "CONTROL_PLANE_API_URL": up.url}
-        )
+        settings = {**shared, "CONTROL_PLANE_API_URL": up.url}
+        # Its memory is measured: it shares none with other processes.
+        scheduler = LcmProcess(folder, "scheduler", "resource-scheduler", env=settings, forked=False)
         scheduler_url = f"http://127.0.0.1:{scheduler._env['RESOURCE_SCHEDULER_PORT']}"
         stack.callback(scheduler.end)
         scheduler.start()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).parents[3]
 # What LCM imports when it is first used.
-_LATE = ("anyio._backends._asyncio", "boto3", "httpcore", "rich.live", "yaml")
+_LATE = ("boto3", "rich.live", "yaml")
 
 
 class ForkedProcess:

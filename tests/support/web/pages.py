@@ -152,8 +152,9 @@ class Visits:
 
 def accessibility_violations(page: Page) -> list[str]:
     """Accessibility violations of the page, by axe's rules of levels A and AA."""
-    # Evaluated, not added as an element: the content security policy of the page would block it.
-    page.evaluate(_AXE.read_text(encoding="utf-8"))
+    if not page.evaluate("typeof window.axe === 'object'"):
+        # Evaluated, not added as an element: the content security policy of the page would block it.
+        page.evaluate(_AXE.read_text(encoding="utf-8"))
     result = page.evaluate(
         "levels => axe.run(document, {runOnly: {type: 'tag', values: levels}, resultTypes: ['violations']})", _LEVELS
     )
