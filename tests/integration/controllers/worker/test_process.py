@@ -18,7 +18,7 @@ from tests.support.servers.etcd import EtcdServer, free_ports
 from tests.support.servers.processes import LcmProcess, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 ADMIN = "bootstrap-token-for-tests-0123456789"
@@ -68,16 +68,19 @@ class Platform:
         wait_until(lambda: self.ask("GET", "/ready").status_code == 200, "the control plane is ready")
         return self
 
-    def controller(self, name: str, *, forked: bool = True, **env: str) -> LcmProcess:
-        process = LcmProcess(self.folder, name, "worker-controller", env={**self.env, **env}, forked=forked)
-        self.processes.append(process)
-        return process.start()
+    def controller(self, name: str, **env: str) -> LcmProcess:
+        return self._start(name, env, forked=True)
 
     def leader(self, name: str, **env: str) -> LcmProcess:
         """A process as people start it: also how it ends is tested."""
-        process = self.controller(name, forked=False, **env)
+        process = self._start(name, env, forked=False)
         wait_until(lambda: process.is_leader and process.get("/ready")[0] == 200, f"{name} leads and is ready")
         return process
+
+    def _start(self, name: str, env: Mapping[str, str], *, forked: bool) -> LcmProcess:
+        process = LcmProcess(self.folder, name, "worker-controller", env={**self.env, **env}, forked=forked)
+        self.processes.append(process)
+        return process.start()
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
