@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import structlog
+
 from lcm.controllers.worker.decide.shared.conditions import seconds_in_status
 from lcm.controllers.worker.discovery.importer import DiscoveryCriteria
 from lcm.controllers.worker.observe.observation import (
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from lcm.controllers.worker.observe.observation import CmlObservation, LaunchedInstances, LaunchResolution
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.worker.record import Worker
+
+log = structlog.get_logger(__name__)
 
 CML_MAX_AGE = 10.0
 _REGION_NOT_CONFIGURED = "the worker's region is not configured here"
@@ -150,7 +154,14 @@ class WorkerObserver:
 
         task = asyncio.create_task(query(), name=f"cml-query:{worker.id}")
         self._queries.add(task)
-        task.add_done_callback(self._queries.discard)
+        task.add_done_callback(self._query_ended)
+
+    def _query_ended(self, task: asyncio.Task[None]) -> None:
+        """Nobody awaits a query: an error would only be reported by asyncio, at the end of the process."""
+        self._queries.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.warning("a query of CML failed", query=task.get_name(), error=f"{type(error).__name__}: {error}")
 
 
 def _license_in_progress(worker: Worker, last: CmlObservation, task: LicenseTaskState) -> bool:
