@@ -335,8 +335,8 @@ WORKER_DAYS: dict[str, Script] = {
         at(0.3, "no-address", which=0.0, seconds=60),
     ),
     "settings cannot be read": day(
-        at(0.0, "deaf", part="settings", seconds=600),
-        worker(1),
+        worker(0.2),
+        at(3.9, "deaf", part="settings", seconds=600),
         *leaderless(4, 5),
         at(6, "stop-outside", **FIRST),
     ),

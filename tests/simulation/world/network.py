@@ -121,7 +121,7 @@ class Network:
     def fate(self, client: str, request: httpx.Request) -> Fate:
         """The fate of a request."""
         self.requests += 1
-        if self.deaf_to and request.url.path.startswith(f"/api/internal/{self.deaf_to}"):
+        if self.deaf_to and _reads(request.url.path, self.deaf_to):
             return Fate(lost_there="broken")
         return self.line(client, "plane").fate()
 
@@ -143,3 +143,10 @@ class Network:
         if self.server is None or self.server[0].dead:
             return None
         return self.server
+
+
+def _reads(path: str, part: str) -> bool:
+    """Whether a request reads this part of the internal API; what a pass reads contains settings and templates."""
+    if path.endswith("/context") and part in ("settings", "worker-templates"):
+        return True
+    return path.startswith(f"/api/internal/{part}")
