@@ -82,6 +82,21 @@ class SignInLink(LenientModel):
     expires_at: UtcDatetime
 
 
+class SessionInfo(LenientModel):
+    """An open session of a browser. Its id is no credential: nobody can sign in with it."""
+
+    id: str
+    name: str
+    role: Role
+    identity: str = Field(
+        default="", description="What proves the name: token: and its id, or oidc: with issuer and subject."
+    )
+    address: str = Field(default="", description="The address that the person signed in from; empty if not known.")
+    signed_in_at: UtcDatetime | None = Field(default=None, description="Null if it began before this was recorded.")
+    expires_at: UtcDatetime = Field(description="When it ends unless it is used before.")
+    ends_at: UtcDatetime = Field(description="When it ends even if it is used.")
+
+
 class RevealedLicenseToken(LenientModel):
     """A worker's license token. Only controllers may read it."""
 

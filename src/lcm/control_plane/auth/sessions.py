@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -20,15 +21,15 @@ from lcm.control_plane.auth.cache import BackgroundWrites, TtlCache
 from lcm.control_plane.auth.roles import Caller, CsrfError, ForbiddenError, UnauthenticatedError
 from lcm.control_plane.records.kinds import find_all
 from lcm.control_plane.secrets.encryption import Secret
-from lcm.control_plane.store.port import Delete, Kind, Put, RevisionConflictError, Where
+from lcm.control_plane.store.port import Delete, Kind, Put, RevisionConflictError, Sort, Where
 from lcm.core import clock
-from lcm.model.access import CallerKind, Role
+from lcm.model.access import CallerKind, Role, SessionInfo
 from lcm.model.base import CARRIED, Record, UtcDatetime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from lcm.control_plane.store.port import Store, StoredDocument
+    from lcm.control_plane.store.port import NewJournalEntry, Store, StoredDocument
 
 
 SESSIONS = Kind("session", fields=("expires_at",))
@@ -37,6 +38,7 @@ SESSION_MAX_AGE = timedelta(days=7)
 
 _SESSION_ID_PATTERN = re.compile(r"[0-9a-f]{64}")
 _ID_BYTES = 32
+_MAX_ADDRESS_LENGTH = 64
 _EXTEND_INTERVAL = timedelta(minutes=5)
 _SESSION_ENDED = "You are signed out, or the session has ended. Sign in again."
 
@@ -57,6 +59,20 @@ class _StoredSession(Record):
     expires_at: UtcDatetime
     ends_at: UtcDatetime
     subject: str | None = None
+    signed_in_at: UtcDatetime | None = None
+    address: str = ""
+
+
+class UnknownSessionError(LookupError):
+    """There is no session with this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """Sessions, and where the next page begins; None at the end."""
+
+    items: Sequence[SessionInfo]
+    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +98,7 @@ class SessionService:
         """Wait for extensions that are being written."""
         await self._background.finish()
 
-    async def begin(self, caller: Caller) -> BrowserSession:
+    async def begin(self, caller: Caller, address: str = "") -> BrowserSession:
         """Open a session for a caller who has just signed in."""
         if caller.role is Role.CONTROLLER:
             # Only this role reads secrets: no browser should have access to them.
@@ -98,15 +114,17 @@ class SessionService:
             subject=caller.subject,
             expires_at=min(clock.now() + SESSION_IDLE_TIMEOUT, ends_at),
             ends_at=ends_at,
+            signed_in_at=clock.now(),
+            address=address[:_MAX_ADDRESS_LENGTH],
         )
-        await self._store.commit([_put(_storage_key(session_id), session, None)])
+        await self._store.commit([_put(storage_key(session_id), session, None)])
         return _open_session(session_id, session)
 
     async def resume(self, session_id: str) -> BrowserSession:
         """The session of a cookie; raises `UnauthenticatedError` if it has ended or its token is no longer valid."""
         if not _SESSION_ID_PATTERN.fullmatch(session_id):
             raise UnauthenticatedError(_SESSION_ENDED)
-        key = _storage_key(session_id)
+        key = storage_key(session_id)
         session = await self._read(key)
         if session is None or session.expires_at <= clock.now():
             raise UnauthenticatedError(_SESSION_ENDED)
@@ -116,7 +134,7 @@ class SessionService:
 
     async def still_valid(self, session_id: str) -> bool:
         """Whether a session that was resumed earlier goes on. This is no use of it and does not extend it."""
-        session = await self._read(_storage_key(session_id))
+        session = await self._read(storage_key(session_id))
         if session is None or session.expires_at <= clock.now():
             return False
         return session.token_id is None or await self._tokens.still_valid(session.token_id)
@@ -125,13 +143,38 @@ class SessionService:
         """Sign out; returns whose session it was, None if it has already ended."""
         if not _SESSION_ID_PATTERN.fullmatch(session_id):
             return None
-        key = _storage_key(session_id)
+        key = storage_key(session_id)
         session = await self._read(key)
         try:
             await self._delete(key)
         finally:
             self._cache.drop(key)
         return None if session is None else _caller(session)
+
+    async def page(self, *, after: str | None = None, limit: int = 100) -> SessionPage:
+        """Open sessions, the one that expires last first."""
+        open_ones = Where(at_least={"expires_at": clock.now().timestamp()})
+        newest_first = Sort(by="expires_at", descending=True)
+        page = await self._store.find(SESSIONS, open_ones, sort=newest_first, after=after, limit=limit)
+        return SessionPage([_session_info(stored) for stored in page.items], page.next_cursor)
+
+    async def find(self, key: str) -> SessionInfo | None:
+        """An open session by the id it is listed with."""
+        stored = await self._store.get(SESSIONS, key)
+        return None if stored is None else _session_info(stored)
+
+    async def end_by_key(self, key: str, audit: Callable[[SessionInfo], Sequence[NewJournalEntry]]) -> SessionInfo:
+        """End the session of somebody; `audit` builds the entries of the same commit.
+
+        Raises `UnknownSessionError` if it has already ended. Other control planes accept it for some seconds more.
+        """
+        while (stored := await self._store.get(SESSIONS, key)) is not None:
+            info = _session_info(stored)
+            with suppress(RevisionConflictError):  # it was extended in between
+                await self._store.commit([Delete(SESSIONS, key, stored.revision)], entries=audit(info))
+                self._cache.drop(key)
+                return info
+        raise UnknownSessionError(key)
 
     async def sweep(self) -> int:
         """Delete expired sessions; returns the number. Call it about every hour."""
@@ -178,6 +221,20 @@ class SessionService:
             await self._store.commit([_put(key, session.model_copy(update={"expires_at": until}), stored.revision)])
 
 
+def _session_info(stored: StoredDocument) -> SessionInfo:
+    session = _StoredSession.model_validate_json(stored.body)
+    return SessionInfo(
+        id=stored.id,
+        name=session.name,
+        role=session.role,
+        identity=_caller(session).identity,
+        address=session.address,
+        signed_in_at=session.signed_in_at,
+        expires_at=session.expires_at,
+        ends_at=session.ends_at,
+    )
+
+
 def check_csrf(session: BrowserSession, presented: str | None) -> None:
     """Raises `CsrfError` unless a change with a cookie carries the session's CSRF token."""
     received = (presented or "").encode("utf-8", "surrogatepass")
@@ -185,7 +242,8 @@ def check_csrf(session: BrowserSession, presented: str | None) -> None:
         raise CsrfError("This change did not come from a page of this session. Reload the page and try again.")
 
 
-def _storage_key(session_id: str) -> str:
+def storage_key(session_id: str) -> str:
+    """The id under which a session is stored and listed: a hash, from which its id does not follow."""
     return hashlib.sha256(session_id.encode()).hexdigest()
 
 

@@ -76,7 +76,7 @@ class Authenticator:
 
     async def begin_session(self, request: Request, caller: Caller) -> BrowserSession:
         """Open a session for a caller who has just signed in."""
-        session = await self.sessions.begin(caller)
+        session = await self.sessions.begin(caller, client_address(request))
         self.security_log.signed_in(caller, client_address(request))
         return session
 

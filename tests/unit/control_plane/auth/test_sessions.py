@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,15 @@ import pytest
 
 from lcm.control_plane.auth import cache
 from lcm.control_plane.auth.roles import Caller, CsrfError, ForbiddenError, UnauthenticatedError
-from lcm.control_plane.auth.sessions import SESSION_IDLE_TIMEOUT, SESSION_MAX_AGE, SESSIONS, SessionService, check_csrf
-from lcm.control_plane.store.port import RevisionConflictError
+from lcm.control_plane.auth.sessions import (
+    SESSION_IDLE_TIMEOUT,
+    SESSION_MAX_AGE,
+    SESSIONS,
+    SessionService,
+    UnknownSessionError,
+    check_csrf,
+)
+from lcm.control_plane.store.port import Put, RevisionConflictError
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
 
@@ -20,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from lcm.control_plane.auth.tokens import TokenService
+    from lcm.control_plane.store.port import NewJournalEntry
+    from lcm.model.access import SessionInfo
     from tests.support.records.gated_store import GatedStore
 
 HOUR = 3600.0
@@ -197,3 +207,63 @@ async def test_the_extension_interval_is_small(sessions: SessionService) -> None
     assert clock.now() + SESSION_IDLE_TIMEOUT - (await sessions.resume(session.id.reveal())).expires_at < timedelta(
         minutes=5
     )
+
+
+def no_entries(_: SessionInfo) -> list[NewJournalEntry]:
+    return []
+
+
+async def test_open_sessions_are_listed_without_anything_to_sign_in_with(
+    sessions: SessionService, tokens: TokenService
+) -> None:
+    caller = await signed_in(tokens)
+    mine = await sessions.begin(caller, "192.0.2.1")
+    await asyncio.sleep(1)
+    other = await sessions.begin(LINK, "2001:db8::1")
+    page = await sessions.page()
+    assert [(each.name, each.address, each.identity) for each in page.items] == [
+        ("local", "2001:db8::1", ""),
+        ("ann", "192.0.2.1", f"token:{caller.token_id}"),
+    ]
+    shown = " ".join(each.model_dump_json() for each in page.items)
+    assert mine.id.reveal() not in shown
+    assert other.csrf.reveal() not in shown
+    assert await over(sessions, page.items[0].id), "the listed id opens nothing"
+    first = await sessions.page(limit=1)
+    rest = await sessions.page(limit=1, after=first.next_cursor)
+    assert [each.name for each in (*first.items, *rest.items)] == ["local", "ann"]
+
+
+async def test_a_session_that_is_ended_by_its_listed_id_is_over_even_if_it_is_extended_meanwhile(
+    store: GatedStore, sessions: SessionService
+) -> None:
+    session = await sessions.begin(LINK)
+    await asyncio.sleep(HOUR)
+    await sessions.resume(session.id.reveal())  # extends it in the background
+    [listed] = (await sessions.page()).items
+    ended = await sessions.end_by_key(listed.id, no_entries)
+    assert ended.name == "local"
+    await sessions.close()
+    assert await over(sessions, session.id.reveal())
+    assert not (await store.find(SESSIONS)).items
+    with pytest.raises(UnknownSessionError):
+        await sessions.end_by_key(listed.id, no_entries)
+
+
+async def test_expired_sessions_are_not_listed(sessions: SessionService) -> None:
+    await sessions.begin(LINK)
+    await asyncio.sleep(SESSION_IDLE_TIMEOUT.total_seconds() + 1)
+    assert not (await sessions.page()).items
+
+
+async def test_a_session_of_an_older_version_goes_on_and_is_listed(store: GatedStore, sessions: SessionService) -> None:
+    session = await sessions.begin(LINK)
+    [stored] = (await store.find(SESSIONS)).items
+    old = json.loads(stored.body)
+    for field in ("subject", "signed_in_at", "address"):
+        del old[field]
+    expires = {"expires_at": clock.after(HOUR).timestamp()}
+    await store.commit([Put(SESSIONS, stored.id, json.dumps(old).encode(), stored.revision, expires)])
+    assert not await over(sessions, session.id.reveal())
+    [listed] = (await sessions.page()).items
+    assert (listed.name, listed.signed_in_at, listed.address) == ("local", None, "")

@@ -94,6 +94,8 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/tokens"): ADMIN,
     ("POST", "/api/tokens"): ADMIN,
     ("DELETE", "/api/tokens/{token_id}"): ADMIN,
+    ("GET", "/api/sessions"): ADMIN,
+    ("DELETE", "/api/sessions/{session_id}"): ADMIN,
     ("POST", "/api/secrets/rotate"): ADMIN,
     ("GET", "/api/internal/workers"): CONTROLLER,
     ("GET", "/api/internal/workers/{worker_id}"): CONTROLLER,
@@ -454,6 +456,22 @@ async def test_a_browser_session_needs_a_csrf_token_for_changes(plane: TestPlane
     assert (await plane.ask("POST", "/api/workers", role=None, headers=proven, json=body)).status_code == 201
     assert (await plane.ask("DELETE", "/api/session", role=None, headers=proven)).status_code == 204
     assert (await plane.ask("GET", "/api/whoami", role=None, headers=headers)).status_code == 401
+
+
+async def test_an_admin_lists_sessions_and_ends_one(plane: TestPlane) -> None:
+    signed_in = await plane.ask("POST", "/api/session", role=None, json={"token": plane.tokens[OPERATOR]})
+    cookie = {"Cookie": signed_in.headers["set-cookie"].partition(";")[0]}
+    assert (await plane.ask("GET", "/api/whoami", role=None, headers=cookie)).status_code == 200
+    [listed] = (await plane.ask("GET", "/api/sessions", role=ADMIN)).json()["items"]
+    assert (listed["name"], listed["role"]) == ("operator", "operator")
+    ended = await plane.ask("DELETE", f"/api/sessions/{listed['id']}", role=ADMIN)
+    assert ended.json() == listed
+    assert (await plane.ask("GET", "/api/whoami", role=None, headers=cookie)).status_code == 401
+    assert (await plane.ask("GET", "/api/sessions", role=ADMIN)).json()["items"] == []
+    assert (await plane.ask("DELETE", f"/api/sessions/{listed['id']}", role=ADMIN)).status_code == 404
+    entries = (await plane.ask("GET", "/api/audit", role=ADMIN)).json()["items"]
+    [entry] = [each for each in entries if each["action"] == "session_ended"]
+    assert (entry["subject"], entry["actor"]["name"]) == ("operator", "admin")
 
 
 async def test_guessing_tokens_is_slowed_down(plane: TestPlane) -> None:

@@ -10,11 +10,12 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field, SecretStr
 
-from lcm.control_plane.auth.sessions import expired_cookie, session_cookie
+from lcm.control_plane.auth.roles import Caller
+from lcm.control_plane.auth.sessions import UnknownSessionError, expired_cookie, session_cookie
 from lcm.control_plane.auth.sign_in_links import SIGN_IN_LINK_SECONDS
 from lcm.control_plane.auth.tokens import UnknownTokenError
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.http.deps import Admin, AnyCaller, Viewer
+from lcm.control_plane.http.deps import Admin, AnyCaller, Authenticator, Viewer
 from lcm.control_plane.http.errors import error_responses
 from lcm.control_plane.http.pagination import Cursor, Limit
 from lcm.control_plane.records.kinds import AUDIT
@@ -28,6 +29,7 @@ from lcm.model.access import (
     CreateTokenRequest,
     Role,
     SecretRotationResult,
+    SessionInfo,
     SignInLink,
     TokenInfo,
 )
@@ -42,6 +44,10 @@ router = APIRouter(prefix="/api", tags=["access"], responses=error_responses(401
 
 class TokenList(Page[TokenInfo]):
     """A page of tokens, without their secrets."""
+
+
+class SessionList(Page[SessionInfo]):
+    """A page of open sessions."""
 
 
 @router.get("/whoami")
@@ -88,6 +94,40 @@ async def revoke_token(
         raise ProblemError(ProblemCode.NOT_FOUND, f"token {token_id} does not exist") from None
     log.info("token revoked", token_id=info.id, name=info.name, by=caller.name)
     return info
+
+
+@router.get("/sessions")
+async def list_sessions(request: Request, caller: Admin, limit: Limit = 100, cursor: Cursor = None) -> SessionList:
+    """List open sessions of browsers, the one that expires last first."""
+    page = await get_services(request).authenticator.sessions.page(after=cursor, limit=limit)
+    return SessionList(items=tuple(page.items), next_cursor=page.next_cursor)
+
+
+@router.delete("/sessions/{session_id}", responses=error_responses(404))
+async def end_session(
+    request: Request,
+    caller: Admin,
+    session_id: Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="The id of the session, as listed.")],
+) -> SessionInfo:
+    """End a session. Its event streams end within 10 s; to keep its owner out, revoke the token as well."""
+    return await end_somebodys_session(get_services(request).authenticator, caller, session_id)
+
+
+async def end_somebodys_session(authenticator: Authenticator, caller: Caller, session_id: str) -> SessionInfo:
+    """End a session of any person, for an admin; the audit says whose."""
+
+    def audit(ended: SessionInfo) -> list[NewJournalEntry]:
+        now = clock.now()
+        details = {"identity": ended.identity, "address": ended.address}
+        entry = AuditEntry(at=now, actor=caller.actor, action="session_ended", subject=ended.name, details=details)
+        return [NewJournalEntry(AUDIT, entry.subject, entry.model_dump_json().encode(), now)]
+
+    try:
+        ended = await authenticator.sessions.end_by_key(session_id, audit)
+    except UnknownSessionError:
+        raise ProblemError(ProblemCode.NOT_FOUND, "this session does not exist or has already ended") from None
+    log.info("session ended", name=ended.name, identity=ended.identity, by=caller.name)
+    return ended
 
 
 @router.post("/secrets/rotate")

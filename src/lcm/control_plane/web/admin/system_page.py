@@ -1,16 +1,20 @@
-"""The System page: the health of controllers, mirror and control plane."""
+"""The System page: the health of controllers, mirror and control plane, and for admins the open sessions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
 
+from lcm.control_plane.auth.sessions import session_id_from, storage_key
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.http.api.auth import end_somebodys_session
 from lcm.control_plane.services import get_services
-from lcm.control_plane.web.auth import CurrentUser, is_fragment
-from lcm.control_plane.web.rendering import render_fragment, render_page
+from lcm.control_plane.web.auth import AdminUser, CurrentUser, is_fragment
+from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
 from lcm.model.formatting import as_clause
+from lcm.model.problems import ProblemCode
 from lcm.model.system import ControllerVerdict
 
 if TYPE_CHECKING:
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 router = APIRouter(include_in_schema=False)
 CALL_TARGETS = {"aws": "AWS", "cml": "CML servers", "control-plane": "the control plane"}
 MAX_OPERATIONS = 8
+MAX_SESSIONS = 100
+SessionIdPath = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 _SUCCESS_OUTCOMES = ("ok", "made")
 
 
@@ -36,7 +42,37 @@ async def system_page(request: Request, user: CurrentUser) -> HTMLResponse:
     }
     if is_fragment(request):
         return render_fragment("admin/_system.html", **values)
+    if user.can_administer:
+        values |= await _sessions(request)
     return await render_page(request, user, "admin/system.html", here="system", title="System", **values)
+
+
+@router.get("/system/sessions")
+async def session_list(request: Request, user: AdminUser) -> HTMLResponse:
+    """The open sessions, for a refresh by a script."""
+    return render_fragment("admin/_sessions.html", **await _sessions(request))
+
+
+@router.get("/system/sessions/{session_id}/confirm-end")
+async def confirm_end_of_session(request: Request, user: AdminUser, session_id: SessionIdPath) -> HTMLResponse:
+    """The dialog before a session is ended."""
+    found = await get_services(request).authenticator.sessions.find(session_id)
+    if found is None:
+        raise ProblemError(ProblemCode.NOT_FOUND, "this session does not exist or has already ended")
+    return render_fragment("admin/_confirm_end_session.html", session=found)
+
+
+@router.post("/system/sessions/{session_id}/end")
+async def end_session(request: Request, user: AdminUser, session_id: SessionIdPath) -> HTMLResponse:
+    """End the session of somebody."""
+    ended = await end_somebodys_session(get_services(request).authenticator, user.caller, session_id)
+    return render_toast(f"The session of {ended.name} has ended", triggers=DONE_EVENT)
+
+
+async def _sessions(request: Request) -> dict[str, Any]:
+    page = await get_services(request).authenticator.sessions.page(limit=MAX_SESSIONS)
+    own_id = session_id_from(request.cookies, secure=request.url.scheme == "https") or ""
+    return {"sessions": page.items, "more_sessions": page.next_cursor is not None, "own_session": storage_key(own_id)}
 
 
 def health_summary(health: SystemHealth) -> tuple[str, str]:

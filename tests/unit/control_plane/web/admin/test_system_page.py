@@ -158,3 +158,27 @@ def test_calls_are_counted_with_what_failed() -> None:
     assert frequent_calls(report, "aws") == [("B", 5, "2 refused"), ("A", 1, "")]
     assert frequent_calls(report, "cml") == []
     assert (count_calls(report, "aws"), count_calls(report, "cml")) == (6, 0)
+
+
+async def test_an_admin_sees_the_sessions_and_ends_one(plane: TestPlane) -> None:
+    viewer, admin = await signed_in(plane, Role.VIEWER), await signed_in(plane, Role.ADMIN)
+    assert "sessions-title" not in await viewer.page("/system")
+    page = await admin.page("/system")
+    assert "sessions-title" in page
+    sessions = plane.services.authenticator.sessions
+    listed = {each.name: each.id for each in (await sessions.page()).items}
+    assert "End the session of viewer?" in await admin.page(f"/system/sessions/{listed['viewer']}/confirm-end")
+    ended = await admin.send(f"/system/sessions/{listed['viewer']}/end")
+    assert (ended.status_code, "The session of viewer has ended" in ended.text) == (200, True)
+    assert (await viewer.ask("GET", "/system")).status_code == 303, "to the sign-in page"
+    assert (await admin.ask("GET", f"/system/sessions/{listed['viewer']}/confirm-end")).status_code == 404
+    assert "viewer" not in await admin.page("/system/sessions")
+
+
+async def test_only_admins_see_and_end_sessions(plane: TestPlane) -> None:
+    operator = await signed_in(plane, Role.OPERATOR)
+    [listed] = (await plane.services.authenticator.sessions.page()).items
+    for path in ("/system/sessions", f"/system/sessions/{listed.id}/confirm-end"):
+        assert (await operator.ask("GET", path)).status_code == 403
+    assert (await operator.send(f"/system/sessions/{listed.id}/end")).status_code == 403
+    assert (await operator.ask("GET", "/system")).status_code == 200
