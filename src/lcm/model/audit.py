@@ -27,7 +27,7 @@ class Actor(Record):
     name: str
     identity: str = Field(
         default="",
-        description="What proves the name: token: and its id, or oidc: with issuer and subject; empty if not known.",
+        description="What proves the name: token: and its id, setting: and its name, or oidc: with issuer and subject.",
     )
 
 

@@ -21,6 +21,9 @@ PERSON_ROLES = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 """The roles of people. Each includes the permissions of those before it."""
 
 
+_SETTINGS_BY_PREFIX = {"bootstrap": "LCM_BOOTSTRAP_TOKEN", "controller": "LCM_CONTROLLER_TOKEN"}
+
+
 def allows(role: Role, needed: Role) -> bool:
     """Whether `role` includes the permissions of `needed`."""
     if role not in PERSON_ROLES or needed not in PERSON_ROLES:
@@ -85,7 +88,11 @@ class Caller:
         """What proves the name: a token by its id, or a subject of the identity provider; empty if there is neither."""
         if self.subject is not None:
             return f"oidc:{self.subject}"
-        return f"token:{self.token_id}" if self.token_id is not None else ""
+        if self.token_id is None:
+            return ""
+        # The id of a token of the settings is a hash of it: no reader of the audit may try guesses against that.
+        setting = _SETTINGS_BY_PREFIX.get(self.token_id.partition("-")[0])
+        return f"token:{self.token_id}" if setting is None else f"setting:{setting}"
 
     @property
     def unique_name(self) -> str:

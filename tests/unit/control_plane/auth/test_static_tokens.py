@@ -56,3 +56,11 @@ def test_invalid_tokens_are_rejected_and_short_ones_logged() -> None:
         load_static_tokens("hunter2", CONTROLLER)
     assert [line["variable"] for line in lines] == ["LCM_BOOTSTRAP_TOKEN"]
     assert "hunter2" not in repr(lines)
+
+
+def test_what_is_shown_of_a_token_of_the_settings_is_no_hash_that_guesses_can_be_tried_against() -> None:
+    for static, setting in zip(load_static_tokens("short-1", "short-2"), ("BOOTSTRAP", "CONTROLLER"), strict=True):
+        caller = static.caller
+        assert caller.actor.identity == caller.identity == f"setting:LCM_{setting}_TOKEN"
+        assert caller.token_id is not None
+        assert caller.token_id.partition("-")[2] not in caller.actor.model_dump_json()
