@@ -136,7 +136,7 @@ async def test_the_fourth_stop_from_outside_within_an_hour_is_left_alone(fleet: 
         await asyncio.sleep(400)
         worker = await fleet.worker(worker.id)
     assert worker.status is WorkerStatus.STOPPED
-    assert [str(condition.type) for condition in worker.conditions if condition.status == "True"] == ["Stuck"]
+    assert [str(condition.type) for condition in worker.conditions if condition.status == "True"] == ["NoKvm", "Stuck"]
     await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=3600)
 
 
