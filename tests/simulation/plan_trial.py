@@ -21,6 +21,7 @@ from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import ActionType
 from lcm.model.fleet.plan import DecisionState, FleetPlan
+from lcm.model.system import REPORT_INTERVAL_SECONDS
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import DesiredStatus, WorkerOrigin, WorkerStatus
 from tests.simulation.plan_fleet import Pass, Trial, a_trial, worker_key
@@ -81,7 +82,7 @@ class Snapshot:
 
 def run_trial(seed: int) -> TrialResult:
     """Run the trial of a seed in a loop of its own."""
-    quiet()
+    quiet(REPORT_INTERVAL_SECONDS)  # with fewer reports the plan would call every decision outdated
     loop = VirtualTimeLoop()
     asyncio.set_event_loop(loop)
     try:

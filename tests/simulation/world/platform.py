@@ -95,7 +95,7 @@ _KEY = generate_key()
 _APP: list[FastAPI] = []
 
 
-def quiet() -> None:
+def quiet(report_seconds: float = _REPORT_SECONDS) -> None:
     """Log nothing but violations: formatting log lines would take most of the time."""
     structlog.configure(
         processors=[],
@@ -103,7 +103,7 @@ def quiet() -> None:
         cache_logger_on_first_use=True,
     )
     logging.disable(logging.CRITICAL)
-    _set_constant(status_report, "REPORT_INTERVAL_SECONDS", _REPORT_SECONDS)
+    _set_constant(status_report, "REPORT_INTERVAL_SECONDS", report_seconds)
     _set_constant(clock_guard, "SETTLE_SECONDS", _SETTLE_SECONDS)
 
 
