@@ -13,7 +13,6 @@ from lcm.core.singleflight import Singleflight
 
 if TYPE_CHECKING:
     from lcm.model.access import CmlCredentials
-    from lcm.model.worker.record import Worker
 
 CACHE_SECONDS: Final = 300.0
 
@@ -25,12 +24,25 @@ class CredentialsSource(Protocol):
         """The credentials for a worker's CML; `NotFoundError` if the worker has none of its own."""
 
 
+class AccountOwner(Protocol):
+    """What decides which account a worker has."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_adopted(self) -> bool: ...
+
+
 class NotAdoptedError(CMLError):
     """The worker was imported, nobody has adopted it, and it has no account of its own: LCM does not sign in to it."""
 
     outcome = "not_adopted"
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: AccountOwner) -> None:
         super().__init__(
             worker.name,
             "it was imported and is not adopted, so that the default account is not sent to it:"
@@ -57,7 +69,7 @@ class CmlAccounts:
         self._cache: dict[str, _CachedAccount] = {}
         self._requests: Singleflight[str, Credentials | None] = Singleflight()
 
-    async def get(self, worker: Worker) -> Credentials:
+    async def get(self, worker: AccountOwner) -> Credentials:
         """The account of a worker; raises the client's error if the control plane cannot be reached.
 
         Raises `NotAdoptedError` for an imported worker that may not have the default.

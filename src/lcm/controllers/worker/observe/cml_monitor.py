@@ -15,7 +15,7 @@ from lcm.client.errors import ClientError
 from lcm.cml.errors import CMLAuthenticationError, CMLCertificateChangedError, CMLError, CMLUnauthorizedError
 from lcm.controllers.common.accounts import NotAdoptedError
 from lcm.controllers.worker.observe.activity import ClockUnusableError, activity_events
-from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState
+from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState, ServerOwner
 from lcm.controllers.worker.observe.observation import NO_EVENTS, CmlObservation
 from lcm.core import clock
 from lcm.core.singleflight import Singleflight
@@ -275,14 +275,14 @@ class CmlMonitor:
         if state_before is not None:
             if (state_before.instance_id, state_before.address) == (worker.instance_id, address):
                 if worker.version >= state_before.worker.version:
-                    state_before.worker = worker
+                    state_before.worker = ServerOwner.of(worker)
                     if worker.cml_certificate is not None:
                         self._trust(state_before, worker.cml_certificate)
                 return state_before
             if worker.version < state_before.worker.version:
                 return None
             self._leave(state_before)
-        state = self._states[worker.id] = CmlServerState(worker, address)
+        state = self._states[worker.id] = CmlServerState(ServerOwner.of(worker), address)
         if address is not None:
             if address in self._worker_by_address:
                 self._cml.forget(address)  # another worker had this address before

@@ -52,11 +52,27 @@ class CmlQueryResult:
     errors: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class ServerOwner:
+    """The worker of a server, as far as queries need it: whole records must not be in memory twice."""
+
+    id: str
+    name: str
+    instance_id: str | None
+    version: int
+    is_adopted: bool
+
+    @classmethod
+    def of(cls, worker: Worker) -> ServerOwner:
+        """What the record says."""
+        return cls(worker.id, worker.name, worker.instance_id, worker.version, worker.is_adopted)
+
+
 @dataclass(slots=True, eq=False)
 class CmlServerState:
     """One server: one instance at one address. Without an address it cannot be queried."""
 
-    worker: Worker  # its newest record with this instance and address
+    worker: ServerOwner  # by its newest record with this instance and address
     address: str | None
     queried_at: datetime | None = None
     ready: bool | None = None
