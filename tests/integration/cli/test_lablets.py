@@ -166,8 +166,8 @@ def test_a_preview_and_a_dry_run_change_nothing(plane: ControlPlaneProcess) -> N
         output = plane.lcm("lablets", *command, "--dry-run").stdout
         assert output.startswith("Dry run: no changes made."), output
         assert "would send" in output
-    assert "it would be placed on alpha" in plane.lcm("lablets", "create", "ospf", "--dry-run").stdout
-    assert "RUNNING, then TERMINATED once its lab" in plane.lcm("lablets", "terminate", "run", "--dry-run").stdout
+    assert "It would be placed on alpha" in plane.lcm("lablets", "create", "ospf", "--dry-run").stdout
+    assert "with all work of anna in them" in plane.lcm("lablets", "terminate", "run", "--dry-run").stdout
     assert plane.lcm("lablets", "list", "--all", "-o", "json").stdout == before
 
 
