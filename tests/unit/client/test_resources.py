@@ -265,6 +265,7 @@ async def test_every_route_is_called_and_its_response_decoded(plane: TestPlane, 
     ready = Condition(type=ConditionType.CML_READY, status=ConditionStatus.TRUE, reason="Seen", since=clock.now())
     write = WorkerStatusUpdate(status=alpha.status, version=alpha.version, reason="seen", conditions=(ready,))
     alpha = await tour.controller.write_status(LEADER, alpha.id, write)
+    assert (await tour.controller.worker_context(alpha.id)).worker == await tour.controller.worker(alpha.id)
     await tour.controller.announce_leadership(LEADER, startup_sweep_done=True)
     assert [each.startup_sweep_done for each in await tour.controller.leaders()] == [True]
     await tour.lablets(alpha)
