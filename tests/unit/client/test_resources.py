@@ -70,6 +70,7 @@ class Tour:
         self._templates = sorted(
             (method.upper(), path) for path, methods in plane.app.openapi()["paths"].items() for method in methods
         )
+        self._plane = plane
         self._networks = [FaultyNetwork(plane.app), FaultyNetwork(plane.app)]
         self.admin = connect(self._networks[0], plane.tokens[Role.ADMIN])
         self.controller = connect(self._networks[1], plane.tokens[Role.CONTROLLER]).internal
@@ -255,6 +256,9 @@ class Tour:
         assert (rotated.rotated, rotated.unreadable) == (0, ())
         made = await admin.access.make_token("ci", Role.VIEWER, expires_at=clock.after(60))
         assert made.info.id in [token.id async for token in admin.access.tokens()]
+        await self._plane.ask("POST", "/api/session", role=None, json={"token": self._plane.tokens[Role.OPERATOR]})
+        [session] = [session async for session in admin.access.sessions()]
+        assert await admin.access.end_session(session.id) == session
         assert (await admin.access.revoke_token(made.info.id)).revoked_at is not None
         assert [worker.name async for worker in admin.workers.list(q="alp", sort="-name")] == ["alpha"]
 

@@ -12,6 +12,7 @@ from lcm.model.access import (
     CreateTokenRequest,
     Role,
     SecretRotationResult,
+    SessionInfo,
     SignInLink,
     TokenInfo,
 )
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Access(Resource):
-    """The caller, tokens and secrets. Sessions are for browsers and have no methods here."""
+    """The caller, tokens, sessions of browsers and secrets. Only browsers sign in and out with a session."""
 
     async def whoami(self, token: str | None = None) -> CallerIdentity:
         """The caller and their role, or the owner of `token`. Raises ValueError if it is not a valid token."""
@@ -49,6 +50,16 @@ class Access(Resource):
     async def revoke_token(self, token_id: str) -> TokenInfo:
         """Revoke a token."""
         return await self._send(ApiRequest("access.revoke-token", "DELETE", api_path("tokens", token_id)), TokenInfo)
+
+    def sessions(self, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[SessionInfo]:
+        """All open sessions of browsers."""
+        return self._pages("access.sessions", api_path("sessions"), Page[SessionInfo], {}, page_size)
+
+    async def end_session(self, session_id: str) -> SessionInfo:
+        """End a session of anyone."""
+        return await self._send(
+            ApiRequest("access.end-session", "DELETE", api_path("sessions", session_id)), SessionInfo
+        )
 
     async def rotate_secrets(self) -> SecretRotationResult:
         """Encrypt all stored secrets with the first key; can be repeated at any time."""
