@@ -136,6 +136,7 @@ FAULTS: dict[str, float] = {
     "no-capacity": 1.5,
     "zone-without-type": 1,
     "license-server-silent": 0.7,
+    "no-kvm": 0,  # only in scenarios: random workers have templates that do not require it
 }
 """Faults and their relative frequency."""
 _BUSY = {2: 5, 3: 3, 5: 2}

@@ -29,6 +29,7 @@ class HarmToCml:
         cml.refusing.clear()
         cml.zones.clear()
         cml.long_lists.clear()
+        cml.without_kvm.clear()
         for server in cml.by_machine.values():
             server.seconds = 0.1
             if server.license.registration == "SUSPENDED":
@@ -57,6 +58,12 @@ class HarmToCml:
             return "no server"
         self._platform.cml.long_lists.add(machine)
         return machine
+
+    async def _no_kvm(self, instance_type: str, seconds: float) -> None:
+        """CML cannot use KVM on this instance type for a while, although EC2 offers it."""
+        self._platform.cml.without_kvm.add(instance_type)
+        await asyncio.sleep(seconds)
+        self._platform.cml.without_kvm.discard(instance_type)
 
     async def _cml_refuses(self, which: float, seconds: float, watched: bool) -> str:
         """A server answers 401 to every authenticated call. In a quiet world that must show."""

@@ -534,6 +534,12 @@ WORKER_DAYS: dict[str, Script] = {
         scaling={"scale_down_enabled": True, "min_workers": 1, "scale_down_cooldown_seconds": 30.0},
         lasting=12.0,
     ),
+    "a CML has no KVM, and has it again after a leader has changed": day(
+        at(0.1, "no-kvm", instance_type="m8i.2xlarge", seconds=480),
+        worker(template="nested-medium"),
+        *leaderless(4, 20),
+        lasting=16.0,
+    ),
     "a CML refuses our account": day(worker(), at(3, "cml-refuses", **FIRST, seconds=240, watched=True), lasting=8.0),
     "a server with the clock of another zone is used all the time": day(
         worker(idle=True),

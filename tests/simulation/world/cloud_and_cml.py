@@ -180,6 +180,7 @@ class Cml(ParkedCml):
         self.refusing: set[str] = set()  # machines whose CML answers 401 to every authenticated call
         self.zones: dict[str, timedelta] = {}  # machines whose CML writes local times without a zone
         self.long_lists: set[str] = set()  # machines whose CML has more events than anybody wants to read
+        self.without_kvm: set[str] = set()  # instance types
         self._pins_of_nodes: dict[str, dict[str, str]] = {}
         self.registered_total = 0
         self.given_back_total = 0
@@ -281,6 +282,8 @@ class Cml(ParkedCml):
             raise CMLNotReadyError(address, "502 from its web server")
         server = await super()._at(address, operation, credentials)
         server.definitions = NODE_DEFINITIONS
+        if machine is not None:
+            server.kvm = machine.has_kvm and machine.instance_type not in self.without_kvm
         if machine is not None and credentials is not None:
             self._ledger.signed_in(machine.id)
             if machine.id in self.refusing:
