@@ -491,7 +491,7 @@ WORKER_DAYS: dict[str, Script] = {
         at(2, "stop", **FIRST),
         at(4, "refuse", region=HOME, operation="StartInstances", code="InternalError", times=3),
         at(4.1, "start", **FIRST),
-        at(4.12, "credentials", region=HOME, code="RequestExpired", seconds=400),
+        at(4.11, "credentials", region=HOME, code="RequestExpired", seconds=400),
         lasting=13.0,
     ),
     "every call is rejected once": day(
