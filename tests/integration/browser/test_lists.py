@@ -182,7 +182,7 @@ def test_all_matching_rows_are_selected_on_the_server(
     dialog.get_by_label("Reason").fill("an exam")
     confirm_dialog(page, f"Hold {MANY}")
     toast = page.locator("#toasts .toast")
-    expect(toast).to_contain_text(f"on hold: {MANY - 1} of {MANY}")
+    expect(toast).to_contain_text(f"On hold: {MANY - 1} of {MANY}")
     expect(toast).to_contain_text("changed since the dialog was opened")
     assert plane.worker(fleet["seat-118"])["hold"]["reason"] == "an exam", "it was not on the page"
     assert plane.worker(fleet["seat-119"])["version"] == changed["version"]

@@ -136,7 +136,7 @@ def test_the_former_path_of_the_command_still_works(tmp_path: Path) -> None:
 
 
 def test_the_documentation_shows_this_command() -> None:
-    assert f"{COMMAND} ~/.local/share/lcm/lcm.db " in (ROOT / "docs" / "operations.md").read_text()
+    assert f'{COMMAND} "$DATA/lcm.db" "$COPY"' in (ROOT / "docs" / "operations.md").read_text()
 
 
 def _workers(path: Path) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -24,8 +24,7 @@ def is_metal(instance_type: str) -> bool:
     return instance_type.partition(".")[2].startswith("metal")
 
 
-def _requires_kvm_by_default(fields: dict[str, Any]) -> bool:
-    return bool(fields.get("nested_virtualization")) or is_metal(fields.get("instance_type", ""))
+_NOT_GIVEN: Final[Any] = object()
 
 
 class WorkerTemplate(Record):
@@ -47,7 +46,8 @@ class WorkerTemplate(Record):
         description="EC2 gives its virtual instances KVM, which only types such as c8i, m8i and r8i support.",
     )
     requires_kvm: StrictBool = Field(
-        default_factory=_requires_kvm_by_default,
+        default_factory=lambda: _NOT_GIVEN,
+        validate_default=True,
         title="Requires KVM",
         description="A worker whose CML reports that it has no KVM is not ready. "
         "By default true with nested virtualization and for metal types, else false.",
@@ -60,6 +60,13 @@ class WorkerTemplate(Record):
         if nested and is_metal(info.data.get("instance_type", "")):
             raise ValueError("must be false for a metal type, which has KVM without it")
         return nested
+
+    @field_validator("requires_kvm", mode="before")
+    @classmethod
+    def _default_requires_kvm(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not _NOT_GIVEN:
+            return value
+        return info.data.get("nested_virtualization", False) or is_metal(info.data.get("instance_type", ""))
 
 
 def _template(

@@ -58,3 +58,9 @@ def test_a_metal_template_needs_no_nested_virtualization() -> None:
     with pytest.raises(ValidationError, match="must be false for a metal type") as caught:
         WorkerTemplate.model_validate({**BODY, "instance_type": "m5zn.metal", "nested_virtualization": True})
     assert caught.value.errors()[0]["loc"] == ("nested_virtualization",)
+
+
+def test_an_invalid_field_is_the_only_one_that_is_named() -> None:
+    with pytest.raises(ValidationError) as caught:
+        WorkerTemplate.model_validate({**BODY, "description": "a bell: \a"})
+    assert [error["loc"] for error in caught.value.errors()] == [("description",)]
