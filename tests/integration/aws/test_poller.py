@@ -16,6 +16,7 @@ from lcm.cloud.types import InstanceSelection
 from tests.support.aws import child_process
 from tests.support.aws.conformance import ALWAYS, DESCRIBE, Refusal
 from tests.support.aws.conformance_aws import TUNING, AwsBed, open_bed
+from tests.support.run.suspension import suspend
 from tests.support.servers.processes import wait_until
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ async def test_killed_between_sweeps_it_is_replaced(bed: AwsBed) -> None:
 
 async def test_one_that_hangs_is_replaced(bed: AwsBed, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = await polled(bed)
-    os.kill(pid, signal.SIGSTOP)
+    suspend(pid)
     with monkeypatch.context() as impatient:
         impatient.setattr(poller, "page_timeout", lambda _tuning: 0.5)
         sweep = await bed.cloud.sweep(bed.region, InstanceSelection())

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support.run import sockets
+from tests.support.run.suspension import suspend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -205,7 +206,7 @@ class EtcdServer:
     def pause(self) -> None:
         """Suspend it: connections stay open without responses."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        suspend(self._process.pid)
         self._paused = True
 
     def resume(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
+from tests.support.run.suspension import suspend
 from tests.support.servers.etcd import free_ports
 
 START_DEADLINE = 180.0
@@ -129,7 +130,7 @@ class MongoServer:
     def pause(self) -> None:
         """Suspend it: it keeps its connections and responds to nothing."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        suspend(self._process.pid)
 
     def resume(self) -> None:
         """Let it continue."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from tests.support.run.suspension import suspend
 from tests.support.servers.etcd import free_ports
 from tests.support.servers.forked_lcm import fork_server
 
@@ -95,7 +96,10 @@ class LcmProcess:
         return self._process is not None and self._process.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+        if number is signal.SIGSTOP:
+            suspend(self.pid)
+        else:
+            os.kill(self.pid, number)
 
     def wait(self, patience: float = PATIENCE) -> int:
         assert self._process is not None
