@@ -22,9 +22,10 @@ from lcm.cml.client.session import CMLSession
 from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import Insecure
 from lcm.cml.client.transport import CMLTransport
-from lcm.cml.types import CMLActivity, LicenseState, SystemInformation, SystemStats, Usage
+from lcm.cml.errors import CMLNotReadyError
+from lcm.cml.types import CMLActivity, ComputeHealth, LicenseState, SystemHealth, SystemInformation, SystemStats, Usage
 from lcm.core import clock
-from lcm.core.hosting import Host, HostedService, cancel_and_wait
+from lcm.core.hosting import Host, HostedService, cancel_and_wait, run_process
 from lcm.core.logs import configure_logging
 from lcm.http.server import HttpServer
 from lcm.settings import load
@@ -38,12 +39,13 @@ if TYPE_CHECKING:
     from lcm.cloud.simulated import SimulatedCloud
     from lcm.cloud.simulated.region import SimulatedRegion
     from lcm.cloud.types import InstanceState
-    from lcm.cml.types import Credentials
+    from lcm.cml.types import Credentials, DeregistrationResult
     from lcm.controllers.worker.controller import WorkerReconciler
 
 _GLANCE = 0.005
 _CML_CALLS = "lcm_cml_calls_total"
 _INFORMATION = SystemInformation(CML_VERSION, ready=True)
+_HEALTH = SystemHealth(True, False, True, True, (ComputeHealth("cml", True, True, "READY", True),))
 _STATS = SystemStats(3, 12, 7, 16, 41.5, Usage(4_000, 16_000), Usage(10_000, 100_000))
 _LICENSE = LicenseState("NOT_REGISTERED", "EVAL", "CML_Enterprise", True, (), "", None, False)
 
@@ -73,11 +75,14 @@ class Arrivals(SimulatedProvider):
         self.noted.setdefault(instance_id, asyncio.get_running_loop().time())
 
 
-class AtHand(CMLSystemClient):
-    """CML servers that respond immediately, without a network."""
+class AtHand:
+    """CML servers that respond immediately. Nothing is sent: the addresses of these workers belong to others."""
 
     async def get_system_information(self, address: str) -> SystemInformation:
         return _INFORMATION
+
+    async def get_system_health(self, address: str, credentials: Credentials) -> SystemHealth:
+        return _HEALTH
 
     async def get_system_stats(self, address: str, credentials: Credentials) -> SystemStats:
         return _STATS
@@ -85,11 +90,28 @@ class AtHand(CMLSystemClient):
     async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
         return _LICENSE
 
+    async def register_license(
+        self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
+    ) -> None:
+        raise CMLNotReadyError(address, "there is no server")
+
+    async def deregister_license(self, address: str, credentials: Credentials) -> DeregistrationResult:
+        raise CMLNotReadyError(address, "there is no server")
+
     async def get_activity_events(self, address: str, credentials: Credentials) -> CMLActivity:
         return CMLActivity((), 0, 0)
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
         return CML_DEFINITIONS
+
+    async def get_own_user_id(self, address: str, credentials: Credentials) -> str | None:
+        return None
+
+    def trust(self, address: str, certificate: str) -> None:
+        pass
+
+    def forget(self, address: str) -> None:
+        pass
 
 
 class Orders(HostedService):
@@ -175,9 +197,15 @@ def _cml_calls() -> float:
 
 
 def _servers(url: str | None) -> CmlConnection:
-    transport = CMLTransport(Insecure()) if url is None else CMLTransport(Insecure(), base_url_of=lambda _: url)
+    if url is None:
+        return CmlConnection(AtHand(), _nothing_to_close)
+    transport = CMLTransport(Insecure(), base_url_of=lambda _: url)
     session = CMLSession(transport)
-    return CmlConnection((AtHand if url is None else CMLSystemClient)(session), transport.aclose, session)
+    return CmlConnection(CMLSystemClient(session), transport.aclose, session)
+
+
+async def _nothing_to_close() -> None:
+    pass
 
 
 async def serve(count: int, url: str | None) -> int:
@@ -210,4 +238,4 @@ async def serve(count: int, url: str | None) -> int:
 
 if __name__ == "__main__":
     raise_descriptor_limit()
-    sys.exit(asyncio.run(serve(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)))
+    sys.exit(run_process(serve(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)))
