@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -54,6 +54,11 @@ class CaseInsensitiveEnum(StrEnum):
 
 
 E = TypeVar("E", bound=CaseInsensitiveEnum)
+
+
+def has_carried_words() -> bool:
+    """Whether this process has read any word of a newer version."""
+    return bool(_CARRIED_WORDS)
 
 
 def read_word(words: type[E], value: object) -> E:
@@ -231,7 +236,7 @@ RegionName = Annotated[
 
 M = TypeVar("M", bound=BaseModel)
 _NO_EXTRA_FIELDS: dict[str, Any] = {}
-_FULL_FIELD_SETS: dict[type[BaseModel], set[str]] = {}
+_FULL_FIELD_SETS: dict[type[BaseModel], tuple[set[str], tuple[str, ...]]] = {}  # and the fields that hold models
 
 
 def share_field_sets(model: M) -> M:
@@ -246,16 +251,30 @@ def share_field_sets(model: M) -> M:
 
 def _share_field_set(model: BaseModel) -> None:
     cls = type(model)
-    every = _FULL_FIELD_SETS.get(cls)
-    if every is None:
-        every = _FULL_FIELD_SETS[cls] = set(cls.model_fields)
-    if model.__pydantic_extra__ is not None and not model.__pydantic_extra__:
+    known = _FULL_FIELD_SETS.get(cls)
+    if known is None:
+        nested = tuple(name for name, each in cls.model_fields.items() if _may_hold_model(each.annotation))
+        known = _FULL_FIELD_SETS[cls] = (set(cls.model_fields), nested)
+    every, nested = known
+    extra = model.__pydantic_extra__
+    if extra is not None and not extra:
         object.__setattr__(model, "__pydantic_extra__", _NO_EXTRA_FIELDS)
     if len(model.__pydantic_fields_set__) == len(every):
         object.__setattr__(model, "__pydantic_fields_set__", every)
-    for value in model.__dict__.values():
+    values = model.__dict__
+    for name in nested:
+        value = values[name]
         if isinstance(value, BaseModel):
             _share_field_set(value)
         elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
             for each in value:
                 _share_field_set(each)
+
+
+def _may_hold_model(annotation: Any) -> bool:
+    """Whether a field of this type can be a model or a tuple of models."""
+    if isinstance(annotation, TypeVar):
+        return True
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return True
+    return any(_may_hold_model(each) for each in get_args(annotation))

@@ -107,6 +107,7 @@ class WorkerReconciler(Controller["Worker"]):
             CALLED_SERVICES,
             {"aws": partial(simulated_cloud_calls, self)},
         )
+        self._last_policy = replace(settings.policy, check_interval=self.config.interval_seconds)
         self._observer = self._create_observer()
         writer = ControlPlaneWriter(self.internal, self._leader)
         self._idle_checker = IdleChecker(writer, self._cml, self.cache, self.counters, self._cml_changed)
@@ -223,12 +224,10 @@ class WorkerReconciler(Controller["Worker"]):
             self._worker_metrics.passed(resource.id, asyncio.get_running_loop().time() - began)
 
     def _policy(self) -> Policy:
-        return replace(
-            self._settings.policy,
-            check_interval=self.config.interval_seconds,
-            settings=self.cache.settings,
-            fleet_hold=self.cache.hold,
-        )
+        policy, settings, hold = self._last_policy, self.cache.settings, self.cache.hold
+        if policy.settings is not settings or policy.fleet_hold is not hold:  # not in every pass: copies take time
+            policy = self._last_policy = replace(policy, settings=settings, fleet_hold=hold)
+        return policy
 
     def _record_drift(self, worker: Worker, decision: Decision) -> None:
         memory = self._memories.get(worker)

@@ -170,7 +170,10 @@ class Decision(BaseDecision[Action]):
 
     def with_added(self, *actions: Action, conditions: Iterable[ConditionUpdate] = ()) -> Decision:
         """A copy with more actions and conditions. A later condition replaces an earlier one of the same type."""
-        by_type = {condition.type: condition for condition in (*self.conditions, *conditions)}
+        added = tuple(conditions)
+        if not actions and not added:
+            return self
+        by_type = {condition.type: condition for condition in (*self.conditions, *added)}
         return replace(self, actions=(*self.actions, *actions), conditions=tuple(by_type.values()))
 
     def without(self, done: Action) -> Decision:

@@ -15,6 +15,7 @@ from lcm.model.base import (
     ResourceName,
     SingleLineText,
     UtcDatetime,
+    has_carried_words,
 )
 from lcm.model.worker.conditions import Condition, ConditionType, is_condition_true
 from lcm.model.worker.cost import current_cost
@@ -221,6 +222,8 @@ class Worker(Record):
     @property
     def unknown_words(self) -> tuple[str, ...]:
         """Words that only a newer version knows: this version must not decide about the worker."""
+        if not has_carried_words():
+            return ()
         pending = self.pending_license_operation
         deciding: dict[str, CaseInsensitiveEnum | None] = {
             "status": self.status,

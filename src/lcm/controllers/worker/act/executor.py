@@ -244,7 +244,9 @@ class ActionExecutor:
         """What the next pass will do if nothing changes until then; None if that has to be observed first."""
         if current.outdated or current.observed is None:
             return None
-        worker, policy = current.worker.model_copy(update={"conditions": conditions}), self._policy()
+        worker, policy = current.worker, self._policy()
+        if conditions is not worker.conditions:
+            worker = worker.model_copy(update={"conditions": conditions})
         wait = policy.check_interval if decision.after is None else min(decision.after, policy.check_interval)
         return forecast(
             lambda observed, at: decide(worker, observed, policy, at), current.observed, clock.earliest_now(), wait

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
 CML_POLL_SECONDS = 10.0
+_RUNNING = (instance_ready(True, "Running"), NOT_DRAINING)
 
 
 def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
@@ -82,7 +83,7 @@ def _decide_running(worker: Worker, observed: Observation, policy: Policy, now: 
         decided = decided.with_added(
             WriteStatus(WorkerStatus.RUNNING, reason, ActionKind.RECORD, {**changes, **cml_fields})
         )
-    decided = decided.with_added(conditions=(instance_ready(True, "Running"), NOT_DRAINING))
+    decided = decided.with_added(conditions=_RUNNING)
     if observed.cml.ready is not True:
         return decided
     license_decision = license_step(worker, observed)
