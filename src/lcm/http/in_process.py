@@ -33,7 +33,7 @@ class InProcessTransport:
             request.before_send()
         collected = _Collector(request.body or b"")
         try:
-            await self._app(_scope(request), collected.receive, collected.send)
+            await self._app(asgi_scope(request), collected.receive, collected.send)
         except Exception as error:
             # Like a server: the app has sent its response before it passes the error on.
             log.exception("the app failed", method=request.method, path=urlsplit(request.url).path)
@@ -103,7 +103,8 @@ class _Collector:
                 self._completed.set()
 
 
-def _scope(request: HttpRequest) -> dict[str, Any]:
+def asgi_scope(request: HttpRequest) -> dict[str, Any]:
+    """The request as an ASGI app gets it."""
     parsed = urlsplit(request.url)
     headers = [(b"host", parsed.netloc.encode("latin-1"))]
     headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()]

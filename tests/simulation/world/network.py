@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from tests.simulation.world.wire import Fate
 
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    import httpx
-
+    from lcm.http.transport import HttpRequest
     from tests.simulation.invariants.during import Ledger
     from tests.simulation.world.loop import Node, SeededLoop
 
@@ -118,23 +118,23 @@ class Network:
         """All links."""
         return list(self._lines.values())
 
-    def fate(self, client: str, request: httpx.Request) -> Fate:
+    def fate(self, client: str, request: HttpRequest) -> Fate:
         """The fate of a request."""
         self.requests += 1
-        if self.deaf_to and _reads(request.url.path, self.deaf_to):
+        if self.deaf_to and _reads(urlsplit(request.url).path, self.deaf_to):
             return Fate(lost_there="broken")
         return self.line(client, "plane").fate()
 
-    def arrived(self, request: httpx.Request) -> Callable[[int], None]:
+    def arrived(self, request: HttpRequest) -> Callable[[int], None]:
         """See `wire.Network`."""
-        term, path = request.headers.get("X-LCM-Leader-Term"), request.url.path
+        term, path = request.headers.get("X-LCM-Leader-Term"), urlsplit(request.url).path
         known = self._ledger.arrived(term, request.headers.get("X-LCM-Controller"))
         outdated = term is not None and path.endswith(("/status", "/launch")) and self._is_outdated(path, request)
         return lambda status: self._ledger.responded(path, term, known, status, outdated=outdated)
 
-    def _is_outdated(self, path: str, request: httpx.Request) -> bool:
+    def _is_outdated(self, path: str, request: HttpRequest) -> bool:
         """Whether the writer has read an older version than the stored one."""
-        version = json.loads(request.content).get("version")
+        version = json.loads(request.body or b"{}").get("version")
         now = self._ledger.version_of(path.split("/")[-2])
         return version is not None and now is not None and version < now
 

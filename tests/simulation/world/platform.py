@@ -49,7 +49,6 @@ from tests.simulation.world.labs import LabSession
 from tests.simulation.world.loop import Node, SeededLoop
 from tests.simulation.world.network import Network
 from tests.simulation.world.wire import SimulatedWire
-from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.virtual.fake_cml import DEFAULT
 
 if TYPE_CHECKING:
@@ -274,7 +273,7 @@ class Platform:
     def client(self, name: str, role: Role) -> Client:
         """A client of the control plane, created by the node that uses it."""
         wire = SimulatedWire(self.network, name)
-        return Client("http://lcm.test", self.tokens[role], wire=HttpxTransport(wire), with_metrics=False)
+        return Client("http://lcm.test", self.tokens[role], wire=wire, with_metrics=False)
 
     def _born(self, name: str, **clock_settings: float) -> Node:
         self.lives[name] = self.lives.get(name, 0) + 1

@@ -9,11 +9,14 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-import httpx
+from lcm.http.in_process import asgi_scope
+from lcm.http.transport import ConnectionFailedError, ConnectionLostError, ResponseTimeoutError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Callable
 
+    from lcm.http.transport import HttpRequest
     from tests.simulation.world.loop import Node, SeededLoop
 
 
@@ -32,13 +35,13 @@ class Network(Protocol):
 
     loop: SeededLoop
 
-    def fate(self, client: str, request: httpx.Request) -> Fate:
+    def fate(self, client: str, request: HttpRequest) -> Fate:
         """The fate of this request."""
 
     def serving(self) -> tuple[Node, Any] | None:
         """The node that serves and its ASGI app; None if there is none."""
 
-    def arrived(self, request: httpx.Request) -> Callable[[int], None]:
+    def arrived(self, request: HttpRequest) -> Callable[[int], None]:
         """A request has reached the server. The returned callback gets the status of the response."""
 
 
@@ -77,57 +80,75 @@ class _Exchange:
         self.changed.set()
 
 
-class _Body(httpx.AsyncByteStream):
+class _Response:
     def __init__(self, exchange: _Exchange) -> None:
         self._exchange = exchange
+        self.status = exchange.status
+        self._headers: dict[bytes, bytes] = {}
+        for name, value in exchange.headers:
+            self._headers.setdefault(name.lower(), value)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def header(self, name: str) -> str | None:
+        value = self._headers.get(name.lower().encode("latin-1"))
+        return None if value is None else value.decode("latin-1")
+
+    async def chunks(self) -> AsyncIterator[bytes]:
         exchange = self._exchange
         while True:
             while exchange.chunks:
                 yield exchange.chunks.pop(0)
             if exchange.broken:
-                raise httpx.ReadError("the connection broke")
+                raise ConnectionLostError("the connection broke")
             if exchange.complete:
                 return
             exchange.changed.clear()
             await exchange.changed.wait()
 
+    async def aclose(self) -> None:
+        pass
 
-class SimulatedWire(httpx.AsyncBaseTransport):
-    """The connection of one client to the serving node."""
+
+class SimulatedWire:
+    """The HTTP transport of one client: its connection to the serving node."""
 
     def __init__(self, network: Network, client: str) -> None:
         self._network = network
         self._client = client
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        content = await request.aread()
+    async def send(self, request: HttpRequest) -> _Response:
+        """Send a request and wait for the headers of its response."""
+        if request.before_send is not None:
+            request.before_send()
         fate = self._network.fate(self._client, request)
-        limit = request.extensions.get("timeout", {}).get("read") or 10.0
         try:
-            async with asyncio.timeout(limit):
-                return await self._exchange(request, content, fate)
+            async with asyncio.timeout(request.read_seconds):
+                return await self._exchange(request, fate)
         except TimeoutError:
-            raise httpx.ReadTimeout("the response timed out", request=request) from None
+            raise ResponseTimeoutError("the response timed out") from None
 
-    async def _exchange(self, request: httpx.Request, content: bytes, fate: Fate) -> httpx.Response:
+    def discard(self, tls: ssl.SSLContext) -> None:
+        """Nothing to do: there is no TLS."""
+
+    async def aclose(self) -> None:
+        """Nothing to do."""
+
+    async def _exchange(self, request: HttpRequest, fate: Fate) -> _Response:
         exchange = _Exchange()
         if fate.lost_there:
             await asyncio.sleep(fate.there)
-            await _lost(fate.lost_there, request)
+            await _lost(fate.lost_there)
         # A sent request arrives even if its sender no longer waits, or has died.
-        self._network.loop.call_globally(fate.there, lambda: self._deliver(request, content, exchange))
+        self._network.loop.call_globally(fate.there, lambda: self._deliver(request, exchange))
         await exchange.started.wait()
         if exchange.refused:
-            raise httpx.ConnectError("connection refused", request=request)
+            raise ConnectionFailedError("connection refused")
         await asyncio.sleep(fate.back)
-        await _lost(fate.lost_back, request)
+        await _lost(fate.lost_back)
         if exchange.broken and not exchange.status:
-            raise httpx.ReadError("the connection broke", request=request)
-        return httpx.Response(exchange.status, headers=exchange.headers, stream=_Body(exchange), request=request)
+            raise ConnectionLostError("the connection broke")
+        return _Response(exchange)
 
-    def _deliver(self, request: httpx.Request, content: bytes, exchange: _Exchange) -> None:
+    def _deliver(self, request: HttpRequest, exchange: _Exchange) -> None:
         serving = self._network.serving()
         if serving is None:
             exchange.refuse()
@@ -136,7 +157,7 @@ class SimulatedWire(httpx.AsyncBaseTransport):
         arrived = _connections(node)
         arrived.append(exchange)
         on_response = self._network.arrived(request)
-        node.run(_serve(app, _scope(request), content, exchange, arrived, on_response), "request")
+        node.run(_serve(app, asgi_scope(request), request.body or b"", exchange, arrived, on_response), "request")
 
 
 async def _serve(
@@ -183,27 +204,10 @@ def _connections(node: Node) -> list[_Exchange]:
     return known
 
 
-async def _lost(how: str, request: httpx.Request) -> None:
+async def _lost(how: str) -> None:
     if how == "refused":
-        raise httpx.ConnectError("connection refused", request=request)
+        raise ConnectionFailedError("connection refused")
     if how == "broken":
-        raise httpx.ReadError("the connection broke", request=request)
+        raise ConnectionLostError("the connection broke")
     if how == "silent":
         await asyncio.Event().wait()
-
-
-def _scope(request: httpx.Request) -> dict[str, Any]:
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": request.method,
-        "scheme": request.url.scheme,
-        "path": request.url.path,
-        "raw_path": request.url.raw_path.split(b"?")[0],
-        "query_string": request.url.query,
-        "root_path": "",
-        "headers": [(name.lower(), value) for name, value in request.headers.raw],
-        "client": ("10.0.0.1", 40000),
-        "server": (request.url.host, request.url.port),
-    }
