@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -178,8 +178,13 @@ class LaunchParameters:
         return stored
 
     @classmethod
+    def are_known(cls, stored: Mapping[str, Any]) -> bool:
+        """Whether this version knows all stored parameters; a newer one may have stored others."""
+        return stored.keys() <= {each.name for each in fields(cls)}
+
+    @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> LaunchParameters:
-        """Restore the parameters from `to_json`."""
+        """Restore the parameters from `to_json`, if they `are_known`."""
         groups = tuple(stored["security_group_ids"])
         return cls(**{**stored, "security_group_ids": groups, "tags": dict(stored["tags"])})
 

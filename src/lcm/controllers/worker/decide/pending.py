@@ -113,11 +113,13 @@ def _resolve_launch_attempt(worker: Worker, intent: LaunchIntent, observed: Obse
     calls = observed.calls
     certain = calls.refusal is not None and not calls.uncertain
     settles_at = calls.deadline + LAUNCH_SETTLE_SECONDS
+    # The same call must have the same parameters: one of a newer version cannot be repeated here, only waited for.
+    replayable = worker.desired_status is DesiredStatus.RUNNING and LaunchParameters.are_known(intent.parameters)
     if certain or observed.launched_instances.began_at > settles_at:
         refusal = calls.refusal
-        if certain or refusal is not None or worker.desired_status is not DesiredStatus.RUNNING:
+        if certain or refusal is not None or not replayable:
             return _not_launched(worker, refusal)
-    if worker.desired_status is DesiredStatus.RUNNING and _may_replay(calls.refusal):
+    if replayable and _may_replay(calls.refusal):
         parameters = LaunchParameters.from_json(intent.parameters)
         reason = f"the outcome of launch attempt {intent.attempt} is unknown: the same call is repeated"
         return wait("pending.replay", reason, Launch(intent.attempt, parameters), after=POLL_SECONDS)

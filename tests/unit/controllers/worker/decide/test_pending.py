@@ -153,6 +153,22 @@ def test_a_replay_has_exactly_the_stored_parameters() -> None:
     assert not statuses(decision)
 
 
+def test_a_launch_of_a_newer_version_is_not_repeated_but_settled() -> None:
+    """worker-lifecycle.md#launching: a call without the parameter that only the newer version knows is another call."""
+    intent = LaunchIntent(
+        attempt=2, parameters={**STORED.to_json(), "of_a_newer_version": True}, stored_at=seconds_ago(30)
+    )
+    worker = intending(launch_intent=intent)
+    waits = decided(worker, observing_no_launch(launched_instances=found(), calls=NOT_YET))
+    assert (waits.rule, waits.actions) == ("pending.settling", ())
+    (adopted,) = writes(worker, launched_instances=found(InstanceState.RUNNING), calls=NOT_YET)
+    assert adopted.status is WorkerStatus.PROVISIONING
+    (settled,) = writes(
+        worker, launched_instances=found(began_at=SETTLED + 1), calls=LaunchCalls(deadline=DEADLINE, uncertain=True)
+    )
+    assert (settled.status, settled.fields) == (WorkerStatus.PENDING, {"launch_intent": None})
+
+
 def test_a_replay_needs_no_template_any_more() -> None:
     """worker-lifecycle.md#launching: settled before any FAILED."""
     gone = LaunchResolution(error="template small does not exist", permanent=True)
