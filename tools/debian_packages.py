@@ -27,11 +27,12 @@ def install(package: str, program: str) -> None:
     may = [] if os.geteuid() == 0 else ["sudo", "-n"]
     if may and shutil.which("sudo") is None:
         raise PackageMissingError(f"no {program}: as root, run `apt-get install {package}`")
-    steps = (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", package])
+    apt = ["apt-get", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20"]
+    steps = ([*apt, "update"], [*apt, "install", "-y", "--no-install-recommends", package])
     for step in steps:
         if subprocess.run([*may, *step], check=False).returncode != 0:
             raise PackageMissingError(
-                f"no {program}, and `{' '.join(step)}` failed: install {package} as root, then try again"
+                f"no {program}, and `apt-get {step[len(apt)]}` failed: install {package} as root, then try again"
             )
 
 

@@ -14,11 +14,20 @@ from tests.support.servers.scripted_control_plane import ScriptedControlPlane
 from tests.support.web.pages import ARTEFACTS, Visits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from playwright.sync_api import Browser
 
 expect.set_options(timeout=90_000)
+
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    return report
 
 
 @pytest.fixture(scope="package")
@@ -35,7 +44,7 @@ def visits(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visits]
     name = re.sub(r"[^a-z0-9_-]+", "-", request.node.name.lower()).strip("-")
     opened = Visits(browser, ARTEFACTS / request.node.path.stem.removeprefix("test_") / name.removeprefix("test_"))
     yield opened
-    complaints = opened.end()
+    complaints = opened.end(pictures=request.node.stash.get(_FAILED, True))
     assert not complaints, "\n".join(complaints)
 
 

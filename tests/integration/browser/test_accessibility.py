@@ -24,7 +24,7 @@ each_viewport = pytest.mark.parametrize(("scheme", "size"), VIEWPORTS, ids=["lig
 
 @pytest.fixture(scope="module")
 def fleet(plane: ScriptedControlPlane) -> dict[str, dict[str, Any]]:
-    return create_sample_fleet(plane, many=30)
+    return create_sample_fleet(plane, many=12)
 
 
 @each_viewport

@@ -169,8 +169,11 @@ def test_all_matching_rows_are_selected_on_the_server(
     wait_until_live(page)
     offer = page.locator("#select-matching")
     expect(offer).to_be_hidden()
-    for number in range(50):
-        page.get_by_label(f"Select seat-{number:03}", exact=True).check()
+    if (scheme, size) == ("light", DESKTOP):
+        for number in range(50):
+            page.get_by_label(f"Select seat-{number:03}", exact=True).check()
+    else:
+        page.get_by_label("Select all on this page").check()
     expect(offer).to_have_text(f"Select all {MANY} workers that match")
     offer.click()
     expect(page.locator("#selected-count")).to_have_text(f"All {MANY} workers that match are selected")

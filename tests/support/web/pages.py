@@ -139,12 +139,13 @@ class Visits:
             self._tokens[world.url, role] = made["token"]
         return self._tokens[world.url, role]
 
-    def end(self) -> list[str]:
-        """Save a screenshot of every open page and close them; returns the recorded complaints."""
-        self._folder.parent.mkdir(parents=True, exist_ok=True)
-        pages = [page for context in self._contexts for page in context.pages]
-        for number, page in enumerate(pages):
-            page.screenshot(path=f"{self._folder}{f'-{number}' if number else ''}.png", animations="disabled")
+    def end(self, *, pictures: bool = True) -> list[str]:
+        """Close all pages, after a screenshot of each if `pictures`; returns the recorded complaints."""
+        if pictures:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            pages = [page for context in self._contexts for page in context.pages]
+            for number, page in enumerate(pages):
+                page.screenshot(path=f"{self._folder}{f'-{number}' if number else ''}.png", animations="disabled")
         for context in self._contexts:
             context.close()
         return [complaint for watch in self._watches for complaint in watch.complaints]
