@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     else:
         items[:] = shuffled(items, lambda item: item.path, seed)
     for item in items:
-        if pytest_asyncio.is_async_test(item):
+        if pytest_asyncio.is_async_test(item) and "no_task_is_left" not in item.fixturenames:  # cases share the list
             # Set up before all others, so that it looks after them; sockets are looked at when the loop is closed too.
             item.fixturenames.insert(item.fixturenames.index("no_socket_is_left") + 1, "no_task_is_left")
     seen: Counter[str] = Counter()

@@ -1,20 +1,46 @@
-"""Unit tests own time: every async test here runs on a virtual-time loop with a seeded clock."""
+"""Unit tests own time: every async test here runs on a virtual-time loop with a seeded clock.
+
+In other tests time stands still: they are half of all, and making a loop costs more than most of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 import structlog
 from prometheus_client import CollectorRegistry
 
 from lcm.core import clock
 from tests.support.run import tasks
-from tests.support.virtual.time import VirtualClock, VirtualTimeLoop
+from tests.support.virtual.time import StandingTime, VirtualClock, VirtualTimeLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents and isinstance(item, pytest.Function) and not _needs_a_loop(item):
+            item.fixturenames[:] = [name for name in item.fixturenames if name != "virtual_clock"]
+
+
+def _needs_a_loop(item: pytest.Function) -> bool:
+    """Whether the test is async, asks for the clock of its loop, or has an async fixture."""
+    made = [
+        definitions[-1].func
+        for name, definitions in item._fixtureinfo.name2fixturedefs.items()
+        if name != "virtual_clock" or name in inspect.signature(item.function).parameters
+    ]
+    own_loop = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    return pytest_asyncio.is_async_test(item) or any(is_async(each) for each in made for is_async in own_loop)
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -24,7 +50,7 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 @pytest.fixture(autouse=True)
 def clock_is_reset() -> Iterator[None]:
     """If the end of an async fixture fails, pytest-asyncio leaves its context variables set, for all later tests."""
-    with clock.use(clock.SystemClock()):
+    with clock.use(VirtualClock(StandingTime())):
         yield
 
 

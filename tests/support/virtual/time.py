@@ -6,7 +6,7 @@ import asyncio
 import random
 import selectors
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
 START = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
+_FIRST = 1000.0
+
+
+class HasTime(Protocol):
+    """An event loop, or what stands in for one."""
+
+    def time(self) -> float:
+        """Seconds since some moment."""
 
 
 class StalledError(Exception):
@@ -57,7 +65,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """Time stands still while anything is ready and jumps to the next timer when nothing is."""
 
     def __init__(self) -> None:
-        self._virtual = 1000.0
+        self._virtual = _FIRST
         selector = _NoWait()
         super().__init__(selector)
         selector.loop = self
@@ -73,13 +81,20 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._virtual = max(self._virtual, min(due, self._virtual + seconds + self._clock_resolution))
 
 
+class StandingTime:
+    """Time without a loop: it does not pass."""
+
+    def time(self) -> float:
+        return _FIRST
+
+
 class VirtualClock:
     """`lcm.core.clock` for a virtual loop.
 
     `suspended` is time that passed while the loop's own clock stood still, `jumped` by how much the wall clock was set.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int = 0) -> None:
+    def __init__(self, loop: HasTime, seed: int = 0) -> None:
         self._loop = loop
         self._began = loop.time()
         self.suspended = 0.0
