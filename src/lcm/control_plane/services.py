@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.fleet.activity_summary import ActivitySummaryService
 from lcm.control_plane.fleet.history import FleetHistoryService
 from lcm.control_plane.fleet.plan import PlanService
+from lcm.control_plane.fleet.previews import FleetPreviewService
 from lcm.control_plane.fleet.service import FleetService
 from lcm.control_plane.fleet.system import ControlPlaneProcess, SystemService
 from lcm.control_plane.lablets.controller_writes import LabletControllerWrites
@@ -36,6 +37,7 @@ class Services:
     fleet: FleetService
     plan: PlanService
     previews: PreviewService
+    fleet_previews: FleetPreviewService
     fleet_history: FleetHistoryService
     metrics: MetricsService
     stream: EventStream
@@ -64,6 +66,7 @@ class Services:
             fleet=fleet,
             plan=plan,
             previews=PreviewService(context, plan),
+            fleet_previews=FleetPreviewService(context.store, fleet, plan),
             fleet_history=FleetHistoryService(context.store, fleet),
             metrics=MetricsService(context, metrics_retention_hours),
             stream=stream,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lcm.model.base import LenientModel, StrictBool, StrictModel
 from lcm.model.formatting import count_with_verb
 from lcm.model.worker.requests import UpdateWorkerRequest
+from lcm.model.worker.template import WorkerTemplate
 
 
 class WorkerAction(StrEnum):
@@ -34,6 +36,27 @@ class PreviewWorkerRequest(StrictModel):
         default=True, description="Whether a termination gives a registered license back first."
     )
     changes: UpdateWorkerRequest | None = None
+
+
+class TemplateAction(StrEnum):
+    """What can be done with a worker template."""
+
+    APPLY = "apply"
+    ENABLE = "enable"
+    DISABLE = "disable"
+
+
+class PreviewTemplateRequest(StrictModel):
+    """The action to preview. `template` is the one to create or to replace the stored one with."""
+
+    action: TemplateAction
+    template: WorkerTemplate | None = None
+
+    @model_validator(mode="after")
+    def _check_template(self) -> Self:
+        if (self.template is not None) != (self.action is TemplateAction.APPLY):
+            raise ValueError("template: required for apply, and for nothing else")
+        return self
 
 
 class ChangePreview(LenientModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime, timedelta
 
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
@@ -55,6 +56,11 @@ def as_clause(text: str) -> str:
     """Shorten text to fit into a sentence, without a full stop of its own."""
     plain = " ".join(text.split()).rstrip(".;:, ")
     return plain if len(plain) <= _MAX_CLAUSE_LENGTH else plain[: _MAX_CLAUSE_LENGTH - 1].rstrip() + "…"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Format a list of one or more names: `alpha`, `alpha and beta`, `alpha, beta and gamma`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def count_of(count: int, unit: str) -> str:

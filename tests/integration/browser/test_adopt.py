@@ -29,7 +29,12 @@ def test_an_imported_worker_is_adopted_once(visits: Visits, plane: ScriptedContr
     expect(dialog).to_contain_text("x9.unheard: 8 CPU, 32 GB memory")
     assert_accessible_everywhere(page)
     # No template has its instance type, so one must be chosen before lablets may be placed on it.
+    preview = dialog.locator("#adopt-preview")
+    expect(preview).to_contain_text("A template is required, because no template has this worker's instance type")
+    dialog.get_by_label("Lablets may be placed on it").uncheck()
+    expect(preview).to_contain_text("It will take no lablets.")
     dialog.get_by_label("Lablets may be placed on it").check()
+    expect(preview).to_contain_text("A template is required")
     dialog.get_by_label("Stop when idle").check()
     dialog.get_by_label("License token").fill("not a token")
     dialog.locator("#do").click()
@@ -42,6 +47,7 @@ def test_an_imported_worker_is_adopted_once(visits: Visits, plane: ScriptedContr
     assert plane.worker(worker)["adopted_at"] is None
 
     dialog.get_by_label("Template").select_option("large")
+    expect(preview).to_contain_text("8 CPU, 32 GB memory, 200 GB disk, 30 nodes")
     dialog.locator("#do").dblclick()
     expect(dialog).to_be_hidden()
     expect(page.locator("#act-adopt")).to_have_text("Change adoption…")

@@ -14,7 +14,7 @@ from lcm.client.errors import NotFoundError, NotPossibleNowError, Unauthenticate
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import ActorKind, DecisionReport
-from lcm.model.change_preview import PreviewWorkerRequest, WorkerAction
+from lcm.model.change_preview import PreviewTemplateRequest, PreviewWorkerRequest, TemplateAction, WorkerAction
 from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.lablet.record import (
     CreateDefinitionRequest,
@@ -176,6 +176,8 @@ class Tour:
         found = ImportWorkerRequest(instance_id="i-found", aws_region="eu-west-1", status=WorkerStatus.STOPPED)
         imported = await inside.import_worker(LEADER, found)
         assert imported.origin is WorkerOrigin.IMPORTED
+        preview = await self.admin.workers.preview_adoption(imported.id, AdoptWorkerRequest(schedulable=False))
+        assert preview.effect == "It will take no lablets."
         assert (await self.admin.workers.adopt(imported.id, AdoptWorkerRequest(schedulable=False))).is_adopted
         need = ScaleUpRequest.model_validate({"template": "small", "reason": "full", "for": "lablet-1"})
         assert (await inside.scale_up(LEADER, need)).requested_for == "lablet-1"
@@ -227,9 +229,11 @@ class Tour:
     async def rest(self) -> None:
         """The fleet, templates and tokens."""
         admin, fleet = self.admin, self.admin.fleet
+        assert (await fleet.preview_hold(HoldRequest(reason="wait"))).change == "not on hold → on hold"
         assert (await fleet.hold(HoldRequest(reason="wait"))).hold is not None
         assert (await fleet.preview_release()).change == "on hold → released"
         assert (await fleet.release()).hold is None
+        assert (await fleet.preview_breaker_reset("eu-west-1")).change == "open → closed in eu-west-1"
         assert not any(breaker.open for breaker in (await fleet.reset_breakers("eu-west-1")).breakers.values())
         assert (await fleet.summary()).workers == 4
         assert (await fleet.history("7d")).interval_seconds == 3600
@@ -243,22 +247,28 @@ class Tour:
         assert [each.name for each in (await fleet.preview_settings(asked)).changes] == ["min_workers"]
         changed = await fleet.change_settings(asked)
         assert changed == await fleet.settings()
+        assert (await fleet.preview_leadership_reset("worker-controller")).change == "term 5 → 0"
         assert await fleet.reset_leadership("worker-controller") == "worker-controller"
         small = await admin.templates.get("small")
         assert await admin.templates.put(small.model_copy(update={"name": "tiny"})) in [
             template async for template in admin.templates.list()
         ]
+        wish = PreviewTemplateRequest(action=TemplateAction.DISABLE)
+        assert (await admin.templates.preview("tiny", wish)).change == "enabled → disabled"
         assert not (await admin.templates.disable("tiny")).enabled
         assert (await admin.templates.enable("tiny")).enabled
         assert (await admin.access.whoami()).role == "admin"
         assert (await admin.access.sign_in_link()).path.get_secret_value().startswith("/sign-in#")
+        assert not (await admin.access.preview_rotation()).changes
         rotated = await admin.access.rotate_secrets()
         assert (rotated.rotated, rotated.unreadable) == (0, ())
+        assert (await admin.access.preview_token("ci", Role.VIEWER)).change == "role viewer, expires never"
         made = await admin.access.make_token("ci", Role.VIEWER, expires_at=clock.after(60))
         assert made.info.id in [token.id async for token in admin.access.tokens()]
         await self._plane.ask("POST", "/api/session", role=None, json={"token": self._plane.tokens[Role.OPERATOR]})
         [session] = [session async for session in admin.access.sessions()]
         assert await admin.access.end_session(session.id) == session
+        assert (await admin.access.preview_revocation(made.info.id)).change.endswith("→ revoked")
         assert (await admin.access.revoke_token(made.info.id)).revoked_at is not None
         assert [worker.name async for worker in admin.workers.list(q="alp", sort="-name")] == ["alpha"]
 

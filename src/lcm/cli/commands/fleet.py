@@ -40,10 +40,10 @@ async def hold_fleet(session: Session, reason: RequiredReasonOption, until: Unti
     fields: dict[str, object] = {"reason": reason}
     if until is not None:
         fields["until"] = parse_time(until, clock.now(), "--until")
+    body = validate(HoldRequest, fields)
     if session.dry_run:
-        fleet = await session.client.fleet.summary()
-        session.forecast = [("then", f"no changes on {fleet.workers} workers; they are still observed and explained")]
-    state = await session.client.fleet.hold(validate(HoldRequest, fields))
+        session.forecast = forecast_lines("fleet", await session.client.fleet.preview_hold(body))
+    state = await session.client.fleet.hold(body)
     end = format_hold_end(None if state.hold is None else state.hold.until)
     _print_state(session, state, f"The fleet is on hold {end}.\nTo release it: lcm fleet release")
 

@@ -8,8 +8,9 @@ import typer
 
 from lcm.cli.errors import CommandError
 from lcm.cli.runtime.command import command
+from lcm.cli.runtime.forecast import forecast_lines
 from lcm.cli.runtime.options import YesOption, make_command_group
-from lcm.cli.runtime.session import Session, confirm
+from lcm.cli.runtime.session import Session, confirm_change
 
 if TYPE_CHECKING:
     from lcm.model.access import SecretRotationResult
@@ -26,7 +27,8 @@ def secrets_group() -> None:
 @command(secrets_app, "rotate", mutates=True)
 async def rotate_secrets(session: Session) -> None:
     """Re-encrypt all stored secrets with the first key, after a new key was put in front. Safe to repeat."""
-    session.forecast = [("then", "every license token and password is encrypted with the first key")]
+    if session.dry_run:
+        session.forecast = forecast_lines("secrets", await session.client.access.preview_rotation())
     done = await session.client.access.rotate_secrets()
     session.printer.item(done, "secrets", lambda each: _show_rotation(session, each))
     if done.unreadable:
@@ -52,19 +54,18 @@ def breaker_group() -> None:
 async def reset_breaker(
     session: Session,
     region: Annotated[str | None, typer.Argument(metavar="[REGION]", help="Only the breaker of this region.")] = None,
+    yes: YesOption = False,
 ) -> None:
-    """Close open breakers: workers missing from the next scans are marked as lost again."""
-    from lcm.cli.errors import CommandError
-
+    """Close open breakers: workers missing from the next scans are marked as lost again. Asks for confirmation."""
     fleet = await session.client.fleet.summary()
     closing = [each for each in fleet.breakers if region in (None, each.region)]
     if not closing:
         known = ", ".join(each.region for each in fleet.breakers)
         raise CommandError(f"no breaker is open{f' in {region}; open: {known}' if known else ''}: no changes made")
-    session.forecast = [
-        *((each.region, f"open: {each.reason} ({each.affected} workers)") for each in closing),
-        ("then", "workers missing from the next complete scans are marked as lost"),
-    ]
+    preview = await session.client.fleet.preview_breaker_reset(region)
+    session.forecast = forecast_lines("breaker", preview)
+    reasons = [f"{where}: {reason}" for where, reason in preview.losses.items()]
+    confirm_change(session, [*reasons, preview.effect], "Close the breaker?", yes=yes)
     state = await session.client.fleet.reset_breakers(region)
     names = ", ".join(each.region for each in closing)
     session.printer.item(state, "breaker", lambda _: session.printer.line(f"Breaker closed: {names}."))
@@ -88,17 +89,15 @@ async def reset_leadership(
 
     Use it only after etcd was replaced: it also lets an older leader write again. Asks for confirmation.
     """
-    from lcm.cli.errors import CommandError
     from lcm.cli.runtime.lookup import Candidate, pick_candidate
 
     fleet = await session.client.fleet.summary()
     seen = {leader.controller: leader for leader in fleet.leaders}
     name = pick_candidate(controller, [Candidate(each, each) for each in seen], "controller", "lcm fleet")
-    session.forecast = [(name, f"term {seen[name].term}"), ("then", "the next leader is accepted, whatever its term")]
-    if not yes and not session.dry_run:
-        session.printer.line(f"The recorded term of {name} is {seen[name].term}.")
-        if not confirm("Reset it? Do this only after etcd was replaced."):
-            raise CommandError("no changes made")
+    preview = await session.client.fleet.preview_leadership_reset(name)
+    session.forecast = forecast_lines(name, preview)
+    effects = [f"The recorded term of {name} is {seen[name].term}.", preview.effect]
+    confirm_change(session, effects, "Reset it? Do this only after etcd was replaced.", yes=yes)
     done = await session.client.fleet.reset_leadership(name)
     if session.printer.for_people:
         session.printer.line(f"The term of {done} was reset; its next leader is accepted.")

@@ -12,9 +12,10 @@ from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.completion import complete_templates
 from lcm.cli.runtime.options import YesOption, make_command_group
-from lcm.cli.runtime.session import Session, confirm
+from lcm.cli.runtime.session import Session, confirm_change
 
 if TYPE_CHECKING:
+    from lcm.model.change_preview import ChangePreview, TemplateAction
     from lcm.model.worker.template import WorkerTemplate
 
 app = make_command_group("Worker templates: instance type, capacity and cost.")
@@ -75,8 +76,9 @@ async def apply_templates(
     session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON file: one template, or a list.")],
 ) -> None:
-    """Create or update templates from a file. Existing workers are unaffected."""
+    """Create or update templates from a file. Workers that were launched stay as they are."""
     from lcm.cli.runtime.options import validate
+    from lcm.model.change_preview import TemplateAction
     from lcm.model.worker.template import WorkerTemplate
 
     existing = {template.name: template async for template in session.client.templates.list()}
@@ -86,8 +88,8 @@ async def apply_templates(
         if before == template:
             _print_result(session, template, "is up to date; no changes made")
             continue
-        what = "is created" if before is None else f"changes: {', '.join(_differences(before, template))}"
-        session.forecast = [(template.name, what), ("then", "new workers use it; existing workers are unaffected")]
+        if session.dry_run:
+            await _forecast(session, template.name, TemplateAction.APPLY, template)
         stored = await session.client.templates.put(template)
         _print_result(session, stored, "created" if before is None else "updated")
 
@@ -96,9 +98,10 @@ async def apply_templates(
 async def enable_template(session: Session, name: TemplateArgument) -> None:
     """Enable a template: workers can be created from it."""
     from lcm.cli.runtime.lookup import find_template
+    from lcm.model.change_preview import TemplateAction
 
     template = await find_template(session.client, name)
-    session.forecast = [("then", "workers can be created from it")]
+    await _forecast(session, template.name, TemplateAction.ENABLE)
     _print_result(
         session, await session.client.templates.enable(template.name), "is enabled: workers can be created from it"
     )
@@ -108,19 +111,29 @@ async def enable_template(session: Session, name: TemplateArgument) -> None:
 async def disable_template(session: Session, name: TemplateArgument, yes: YesOption = False) -> None:
     """Disable a template: no new workers can be created from it. Asks for confirmation."""
     from lcm.cli.runtime.lookup import find_template
+    from lcm.model.change_preview import TemplateAction
 
     template = await find_template(session.client, name)
-    effect = "no new workers can be created from it; existing workers are unaffected"
-    if not yes and not session.dry_run and template.enabled:
-        question = f"Disable {template.name}? Then {effect}."
-        if not confirm(question):
-            raise CommandError("no changes made")
-    session.forecast = [("then", effect)]
+    preview = await _forecast(session, template.name, TemplateAction.DISABLE)
+    if preview.changes:
+        confirm_change(session, [preview.effect], f"Disable {template.name}?", yes=yes)
     _print_result(
         session,
         await session.client.templates.disable(template.name),
         "is disabled: no new workers can be created from it",
     )
+
+
+async def _forecast(
+    session: Session, name: str, action: TemplateAction, template: WorkerTemplate | None = None
+) -> ChangePreview:
+    """Set the forecast of a change to a template."""
+    from lcm.cli.runtime.forecast import forecast_lines
+    from lcm.model.change_preview import PreviewTemplateRequest
+
+    preview = await session.client.templates.preview(name, PreviewTemplateRequest(action=action, template=template))
+    session.forecast = forecast_lines(name, preview)
+    return preview
 
 
 def _show_template(session: Session, template: WorkerTemplate) -> None:
@@ -160,11 +173,3 @@ def _read_templates(file: Path) -> list[dict[str, Any]]:
     if not entries or not all(isinstance(entry, dict) for entry in entries):
         raise CommandError(f"{file} must contain a template or a list of templates")
     return entries
-
-
-def _differences(before: WorkerTemplate, after: WorkerTemplate) -> list[str]:
-    return [
-        f"{name} {getattr(before, name)} → {getattr(after, name)}"
-        for name in type(after).model_fields
-        if getattr(before, name) != getattr(after, name)
-    ]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcm.cli.errors import CommandError
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
+from lcm.cli.runtime.forecast import forecast_lines
 from lcm.cli.runtime.options import YesOption, make_command_group
-from lcm.cli.runtime.session import Session, confirm
+from lcm.cli.runtime.session import Session, confirm_change
 
 if TYPE_CHECKING:
     from lcm.model.access import CreatedToken, TokenInfo
@@ -82,7 +82,9 @@ async def create_token(
     if expires is not None:
         fields["expires_at"] = parse_time(expires, clock.now(), "--expires")
     request = validate(CreateTokenRequest, fields)
-    session.forecast = [("then", f"requests with the token are made as {name}, with the role {request.role}")]
+    if session.dry_run:
+        preview = await session.client.access.preview_token(request.name, request.role, expires_at=request.expires_at)
+        session.forecast = forecast_lines(name, preview)
     created = await session.client.access.make_token(request.name, request.role, expires_at=request.expires_at)
     session.printer.item(created, created.info.name, _show_new_token)
 
@@ -97,11 +99,11 @@ async def revoke_token(
     from lcm.cli.runtime.lookup import find_token
 
     found = await find_token(session.client, token)
-    session.forecast = [("then", f"requests with {found.name}'s token are rejected immediately")]
-    if not yes and not session.dry_run:
-        session.printer.line(f"{found.name} ({found.id}), {found.role}, created by {found.created_by}")
-        if not confirm("Revoke it? Requests with it are rejected immediately."):
-            raise CommandError("no changes made")
+    preview = await session.client.access.preview_revocation(found.id)
+    session.forecast = forecast_lines(found.name, preview)
+    if preview.changes:
+        about = f"{found.name} ({found.id}), {found.role}, created by {found.created_by}"
+        confirm_change(session, [about, preview.effect, *preview.losses.values()], f"Revoke {found.name}?", yes=yes)
     revoked = await session.client.access.revoke_token(found.id)
     session.printer.item(revoked, revoked.name, lambda each: session.printer.line(f"Token {each.name} revoked."))
 

@@ -253,11 +253,12 @@ async def adopt_worker(
         fields["license_token"] = _read_license_token(license_token_file)
     body = validate(AdoptWorkerRequest, fields)
     worker = await find_worker(session.client, name)
-    then = "it takes lablets as soon as it is ready" if schedulable else "it takes no lablets"
-    session.forecast = [(worker.name, f"template {template or worker.template_name or 'by its type'}"), ("then", then)]
+    preview = await session.client.workers.preview_adoption(worker.id, body)
+    if session.dry_run:
+        session.forecast = forecast_lines(worker.name, preview)
     adopted = await session.client.workers.adopt(worker.id, body)
-    about = f"template {adopted.template_name or 'none'}, {then}"
-    _print_result(session, adopted, f"{adopted.name} adopted: {about}.")
+    about = f"{adopted.name} adopted: template {adopted.template_name or 'none'}. {preview.effect}"
+    _print_result(session, adopted, about if preview.changes else f"{adopted.name} is already adopted like this.")
 
 
 async def trust_worker(

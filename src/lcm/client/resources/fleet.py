@@ -120,6 +120,28 @@ class Fleet(Resource):
         path = api_path("fleet", "release", "preview")
         return await self._send(ApiRequest("fleet.preview-release", "POST", path), ChangePreview)
 
+    async def preview_hold(self, body: HoldRequest) -> ChangePreview:
+        """What a hold of the fleet would stop. Nothing is changed."""
+        from lcm.model.change_preview import ChangePreview
+
+        path = api_path("fleet", "hold", "preview")
+        return await self._send(ApiRequest("fleet.preview-hold", "POST", path, body=encode_body(body)), ChangePreview)
+
+    async def preview_breaker_reset(self, region: str | None = None) -> ChangePreview:
+        """What closing all breakers, or that of one region, would do. Nothing is changed."""
+        from lcm.model.change_preview import ChangePreview
+
+        path = api_path("fleet", "breaker", "reset", "preview")
+        call = ApiRequest("fleet.preview-breaker-reset", "POST", path, query_params(region=region))
+        return await self._send(call, ChangePreview)
+
+    async def preview_leadership_reset(self, controller: str) -> ChangePreview:
+        """What resetting the newest term of a controller would do. Nothing is changed."""
+        from lcm.model.change_preview import ChangePreview
+
+        path = api_path("leadership", controller, "reset", "preview")
+        return await self._send(ApiRequest("fleet.preview-leadership-reset", "POST", path), ChangePreview)
+
     async def preview_settings(self, body: FleetSettingsPatch) -> SettingsPreview:
         """What a change of settings would do. Nothing is stored."""
         call = ApiRequest("fleet.preview-settings", "POST", api_path("settings", "preview"), body=encode_body(body))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
+    from lcm.model.change_preview import ChangePreview
+
 
 class Access(Resource):
     """The caller, tokens, sessions of browsers and secrets. Only browsers sign in and out with a session."""
@@ -46,6 +48,24 @@ class Access(Resource):
         return await self._send(
             ApiRequest("access.make-token", "POST", api_path("tokens"), body=encode_body(body)), CreatedToken
         )
+
+    async def preview_token(self, name: str, role: Role, *, expires_at: datetime | None = None) -> ChangePreview:
+        """What creating a token would do. Nothing is changed."""
+        body = CreateTokenRequest(name=name, role=role, expires_at=expires_at)
+        return await self._preview("access.preview-token", api_path("tokens", "preview"), encode_body(body))
+
+    async def preview_revocation(self, token_id: str) -> ChangePreview:
+        """What revoking a token would do. Nothing is changed."""
+        return await self._preview("access.preview-revocation", api_path("tokens", token_id, "preview"))
+
+    async def preview_rotation(self) -> ChangePreview:
+        """What encrypting all stored secrets with the first key would do. Nothing is changed."""
+        return await self._preview("access.preview-rotation", api_path("secrets", "rotate", "preview"))
+
+    async def _preview(self, operation: str, path: str, body: bytes | None = None) -> ChangePreview:
+        from lcm.model.change_preview import ChangePreview
+
+        return await self._send(ApiRequest(operation, "POST", path, body=body), ChangePreview)
 
     async def revoke_token(self, token_id: str) -> TokenInfo:
         """Revoke a token."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from lcm.model.audit import WorkerHistoryEntry
-    from lcm.model.change_preview import ChangePreview, PreviewWorkerRequest
+    from lcm.model.change_preview import ChangePreview, PreviewTemplateRequest, PreviewWorkerRequest
     from lcm.model.worker.explain import Explanation
     from lcm.model.worker.metrics import MetricsSample
     from lcm.model.worker.requests import (
@@ -82,6 +82,14 @@ class Workers(Resource):
         from lcm.model.change_preview import ChangePreview
 
         call = ApiRequest("workers.preview-create", "POST", api_path("workers", "preview"), body=encode_body(body))
+        return await self._send(call, ChangePreview)
+
+    async def preview_adoption(self, worker_id: str, body: AdoptWorkerRequest) -> ChangePreview:
+        """What adopting an imported worker would do. Nothing is changed."""
+        from lcm.model.change_preview import ChangePreview
+
+        path = api_path("workers", worker_id, "adopt", "preview")
+        call = ApiRequest("workers.preview-adoption", "POST", path, body=encode_body(body))
         return await self._send(call, ChangePreview)
 
     async def preview(self, worker_id: str, body: PreviewWorkerRequest) -> ChangePreview:
@@ -247,7 +255,7 @@ class Templates(Resource):
         return await self._send(ApiRequest("templates.get", "GET", api_path(_TEMPLATES_PATH, name)), WorkerTemplate)
 
     async def put(self, template: WorkerTemplate) -> WorkerTemplate:
-        """Create or change a template. Existing workers are unaffected."""
+        """Create or change a template. Workers that were launched stay as they are."""
         call = ApiRequest("templates.put", "PUT", api_path(_TEMPLATES_PATH, template.name), body=encode_body(template))
         return await self._send(call, WorkerTemplate)
 
@@ -262,3 +270,10 @@ class Templates(Resource):
         return await self._send(
             ApiRequest("templates.disable", "POST", api_path(_TEMPLATES_PATH, name, "disable")), WorkerTemplate
         )
+
+    async def preview(self, name: str, body: PreviewTemplateRequest) -> ChangePreview:
+        """What a change to a template would do. Nothing is changed."""
+        from lcm.model.change_preview import ChangePreview
+
+        path = api_path(_TEMPLATES_PATH, name, "preview")
+        return await self._send(ApiRequest("templates.preview", "POST", path, body=encode_body(body)), ChangePreview)

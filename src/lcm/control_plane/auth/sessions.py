@@ -158,6 +158,12 @@ class SessionService:
         page = await self._store.find(SESSIONS, open_ones, sort=newest_first, after=after, limit=limit)
         return SessionPage([_session_info(stored) for stored in page.items], page.next_cursor)
 
+    async def count_of_token(self, token_id: str) -> int:
+        """How many open sessions were begun with a token, and end with it."""
+        open_ones = Where(at_least={"expires_at": clock.now().timestamp()})
+        found = [each async for each in find_all(self._store, SESSIONS, open_ones)]
+        return sum(_StoredSession.model_validate_json(each.body).token_id == token_id for each in found)
+
     async def find(self, key: str) -> SessionInfo | None:
         """An open session by the id it is listed with."""
         stored = await self._store.get(SESSIONS, key)

@@ -23,7 +23,7 @@ import structlog
 from lcm.control_plane.auth.cache import BackgroundWrites, TtlCache
 from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
 from lcm.control_plane.secrets.encryption import Secret
-from lcm.control_plane.store.port import Kind, Put, RevisionConflictError, Sort
+from lcm.control_plane.store.port import Kind, Put, RevisionConflictError, Sort, Where
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role, TokenInfo
 from lcm.model.base import Record
@@ -151,6 +151,16 @@ class TokenService:
         return TokenPage(
             [_StoredToken.model_validate_json(stored.body).info for stored in page.items], page.next_cursor
         )
+
+    async def find(self, token_id: str) -> TokenInfo | None:
+        """A stored token, without its secret."""
+        stored = await self._store.get(TOKENS, token_id)
+        return None if stored is None else _StoredToken.model_validate_json(stored.body).info
+
+    async def is_name_taken(self, name: str) -> bool:
+        """Whether a token that was not revoked has this name."""
+        same = Where(any_of={"name": [name], "revoked": [False]})
+        return bool((await self._store.find(TOKENS, same, limit=1)).items)
 
     async def revoke(
         self, token_id: str, *, revoked_by: str, audit: Callable[[TokenInfo], Sequence[NewJournalEntry]] = _no_entries

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.records.kinds import WORKER_SECRETS, WORKERS
+from lcm.control_plane.records.kinds import WORKER_SECRETS, WORKERS, find_all
 from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretBox, SecretLocation
 from lcm.control_plane.store.port import Delete, Put
 from lcm.model.access import SecretRotationResult
@@ -127,6 +127,16 @@ async def rotate_secrets(context: ControlPlaneContext, actor: Actor) -> SecretRo
             )
 
 
+async def count_rotation(context: ControlPlaneContext) -> SecretRotationResult:
+    """What a rotation would do now. Nothing is changed."""
+    counts = _RotationCounts()
+    async for stored in find_all(context.store, WORKER_SECRETS):
+        _reencrypt(context.secret_box, stored, counts)
+    return SecretRotationResult(
+        rotated=counts.rotated, already=counts.already, unreadable=tuple(counts.unreadable[:_MAX_LISTED])
+    )
+
+
 async def _rotate_page(context: ControlPlaneContext, actor: Actor, ids: Sequence[str]) -> _RotationCounts:
     async def attempt(tx: Transaction) -> _RotationCounts:
         counts = _RotationCounts()
@@ -140,19 +150,24 @@ async def _rotate_page(context: ControlPlaneContext, actor: Actor, ids: Sequence
 
 
 def _rotate_document(tx: Transaction, box: SecretBox, stored: StoredDocument, counts: _RotationCounts) -> None:
+    after = _reencrypt(box, stored, counts)
+    if after != json.loads(stored.body):
+        body = json.dumps(after, sort_keys=True).encode()
+        tx.stage(Put(WORKER_SECRETS, stored.id, body, stored.revision))
+
+
+def _reencrypt(box: SecretBox, stored: StoredDocument, counts: _RotationCounts) -> dict[str, str]:
+    """The secrets of a worker, encrypted with the first key. Those that cannot be decrypted stay as they are."""
     ciphertexts: dict[str, str] = json.loads(stored.body)
-    after = dict(ciphertexts)
-    for name, ciphertext in ciphertexts.items():
+    for name, ciphertext in sorted(ciphertexts.items()):
         if not box.needs_rotation(ciphertext):
             counts.already += 1
             continue
         location = secret_location(stored.id, name)
         try:
-            after[name] = box.rotate(ciphertext, location)
+            ciphertexts[name] = box.rotate(ciphertext, location)
         except DecryptionError:
             counts.unreadable.append(str(location))
         else:
             counts.rotated += 1
-    if after != ciphertexts:
-        body = json.dumps(after, sort_keys=True).encode()
-        tx.stage(Put(WORKER_SECRETS, stored.id, body, stored.revision))
+    return ciphertexts

@@ -9,7 +9,7 @@ from prometheus_client import Counter
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.breaker import count_loss, forget_loss, is_loss
 from lcm.control_plane.fleet.templates import read_template
-from lcm.control_plane.records.kinds import WORKERS
+from lcm.control_plane.records.kinds import TEMPLATES, WORKERS
 from lcm.control_plane.secrets.worker_secrets import LICENSE_TOKEN, store_secrets, withdraw_secrets
 from lcm.control_plane.workers import status_writes
 from lcm.control_plane.workers.decisions import store_decision, store_decisions
@@ -20,6 +20,7 @@ from lcm.core import clock
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
+from lcm.model.worker.template import WorkerTemplate
 
 if TYPE_CHECKING:
     from lcm.control_plane.context import ControlPlaneContext
@@ -109,7 +110,9 @@ class WorkerControllerWrites:
             worker = await tx.worker(worker_id)
             if write.unless_held:
                 await check_not_held(tx)
-            after = status_writes.apply_launch_intent(worker, write, tx.now)
+            stored = None if worker.template_name is None else await tx.store.get(TEMPLATES, worker.template_name)
+            template = None if stored is None else WorkerTemplate.model_validate_json(stored.body)
+            after = status_writes.apply_launch_intent(worker, write, tx.now, template)
             return tx.save_worker(after, "launch_intended", attempt=write.attempt)
 
         return await self._run_fenced(leader, attempt)

@@ -17,6 +17,8 @@ from lcm.model.worker.status import STOP_STATUSES, DesiredStatus, WorkerOrigin, 
 from lcm.model.worker.template import Capacity, WorkerTemplate
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
     from lcm.model.worker.requests import AdoptWorkerRequest, ImportWorkerRequest
@@ -69,19 +71,19 @@ async def complete_import(tx: Transaction, worker: Worker, request: ImportWorker
     return tx.save_worker(updated_record(worker, tx.now, **fields), "import_completed")
 
 
-async def adopt_worker(tx: Transaction, worker: Worker, request: AdoptWorkerRequest) -> Worker:
-    """Make an imported worker one of ours. It may be repeated, with other values."""
+async def build_adopted(store: Store, worker: Worker, request: AdoptWorkerRequest, now: datetime) -> Worker:
+    """The imported worker as one of ours. It may be adopted repeatedly, with other values."""
     if worker.origin is not WorkerOrigin.IMPORTED:
         raise ProblemError(
             ProblemCode.NOT_POSSIBLE_NOW, "only an imported worker is adopted; this one was created by LCM"
         )
     if worker.status is WorkerStatus.TERMINATED or worker.desired_status is DesiredStatus.TERMINATED:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "the worker is terminated or being terminated")
-    fields: dict[str, Any] = {"adopted_at": worker.adopted_at or tx.now, "schedulable": request.schedulable}
+    fields: dict[str, Any] = {"adopted_at": worker.adopted_at or now, "schedulable": request.schedulable}
     if request.template_name is not None:
-        fields |= await _fields_of_named_template(tx.store, worker, request.template_name)
+        fields |= await _fields_of_named_template(store, worker, request.template_name)
     elif worker.capacity is None:
-        fields |= await _template_fields(tx.store, worker)
+        fields |= await _template_fields(store, worker)
     if request.schedulable and fields.get("capacity", worker.capacity) is None:
         detail = (
             "template_name: required, because no template has this worker's instance type"
@@ -90,13 +92,13 @@ async def adopt_worker(tx: Transaction, worker: Worker, request: AdoptWorkerRequ
         )
         raise ProblemError(ProblemCode.INVALID, detail)
     fields["requires_kvm"] = request.schedulable and await _requires_kvm(
-        tx.store, fields.get("template_name", worker.template_name)
+        store, fields.get("template_name", worker.template_name)
     )
     if request.idle_detection_enabled is not None:
         fields["idle_detection_enabled"] = request.idle_detection_enabled
     if request.license_token is not None:
         fields["has_license_token"] = True
-    return updated_record(worker, tx.now, bump_generation=True, **fields)
+    return updated_record(worker, now, bump_generation=True, **fields)
 
 
 async def _template_fields(store: Store, worker: Worker) -> dict[str, Any]:

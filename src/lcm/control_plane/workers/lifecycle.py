@@ -236,7 +236,7 @@ def build_worker(
 
 
 def worker_from_template(template: WorkerTemplate, now: datetime, **fields: Any) -> Worker:
-    """A new PENDING worker. Later changes of the template leave it as it is."""
+    """A new PENDING worker. Until its launch, changes of the template change it too; later ones do not."""
     return Worker(
         template_name=template.name,
         instance_type=template.instance_type,

@@ -13,12 +13,13 @@ from lcm.control_plane.records.unit_of_work import name_taken_problem
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers import lifecycle
 from lcm.control_plane.workers.action_preview import describe_start_duration, next_step_text, preview_action
+from lcm.control_plane.workers.imports import build_adopted
 from lcm.control_plane.workers.metrics import read_latest_sample
 from lcm.core import clock
 from lcm.model.change_preview import ChangePreview, WorkerAction
 from lcm.model.fleet.plan import find_evaluator
-from lcm.model.formatting import count_of, format_usd
-from lcm.model.worker.cost import cost_if
+from lcm.model.formatting import format_usd
+from lcm.model.worker.cost import cost_if, current_cost
 from lcm.model.worker.requests import UpdateWorkerRequest
 from lcm.model.worker.status import CML_STATUSES, DesiredStatus, LicenseStatus, LostInstancePolicy, WorkerStatus
 
@@ -28,11 +29,9 @@ if TYPE_CHECKING:
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.fleet.plan import PlanService
     from lcm.model.change_preview import PreviewWorkerRequest
-    from lcm.model.fleet.plan import FleetPlan
     from lcm.model.worker.record import Worker
-    from lcm.model.worker.requests import CreateWorkerRequest
+    from lcm.model.worker.requests import AdoptWorkerRequest, CreateWorkerRequest
 
-_MAX_LISTED = 20
 _CONTROLLER_ACTIONS = (
     WorkerAction.START,
     WorkerAction.STOP,
@@ -98,22 +97,21 @@ class PreviewService:
         )
         return await self._with_delays(preview, region, now) if running else preview
 
-    async def release_of_fleet(self) -> ChangePreview:
-        """What happens when the hold of the fleet ends: the actions, placements and launches that wait for it."""
-        plan = await self._plan.page(None, 1)
-        if plan.hold is None:
-            return ChangePreview(action="release", changes=False, effect="The fleet is not on hold.")
-        held = await self._plan.held(_MAX_LISTED)
-        waits = [f"{each.name}: {each.summary}" for each in held.listed]
-        if held.total > len(held.listed):
-            waits.append(f"{count_of(held.total - len(held.listed), 'more worker')} will change.")
-        waits += _waiting_parts(plan)
-        if held.undecided:
-            waits.append(f"For {count_of(held.undecided, 'worker')} nothing has been decided yet.")
-        if plan.evaluation:
-            waits.append(f"Workers are not evaluated at present: {plan.evaluation}. This list may be incomplete.")
-        effect = " ".join(waits) or "Nothing is waiting for the release."
-        return ChangePreview(action="release", change="on hold → released", effect=effect)
+    async def adopt(self, worker: Worker, request: AdoptWorkerRequest) -> ChangePreview:
+        """What adopting an imported worker would do."""
+        action, now = "adopt", clock.now()
+        try:
+            after = await build_adopted(self._context.store, worker, request, now)
+        except ProblemError as error:
+            return ChangePreview(action=action, refusal=error.detail, changes=False)
+        if after == worker and request.license_token is None:
+            return ChangePreview(action=action, changes=False, effect="No change needed.")
+        return ChangePreview(
+            action=action,
+            change=_adopted_fields(worker, after),
+            effect=_adopt_effect(worker, after, request),
+            cost=_describe_adopted_cost(after),
+        )
 
     async def fleet_held(self, now: datetime) -> bool:
         """Whether the fleet is on hold."""
@@ -154,27 +152,6 @@ class PreviewService:
         return preview.model_copy(update={"effect": f"{preview.effect} This waits: {reason}."})
 
 
-def _waiting_parts(plan: FleetPlan) -> list[str]:
-    """What waits besides actions for workers, each as a sentence."""
-    parts = []
-    if plan.lablets is not None:
-        for count, what in (
-            (plan.lablets.placements_total, "placed"),
-            (plan.lablets.ending_total, "ended, because they expired or fit no worker"),
-        ):
-            parts += [f"{count_of(count, 'lablet')} will be {what}."] if count else []
-        if plan.lablets.scale_ups_total:
-            started = count_of(plan.lablets.scale_ups_total, "worker")
-            parts.append(f"{started} will be launched or started for lablets.")
-    if plan.discovery is not None and plan.discovery.imports_total:
-        parts.append(f"{count_of(plan.discovery.imports_total, 'instance')} will be imported.")
-    if plan.discovery is not None and plan.discovery.losses_total:
-        parts.append(f"{count_of(plan.discovery.losses_total, 'worker')} will be marked as lost.")
-    if plan.pauses_total:
-        parts.append(f"{count_of(plan.pauses_total, 'worker')} will be stopped or drained if idle for long enough.")
-    return parts
-
-
 def _edited_fields(before: Worker, after: Worker, secrets: set[str]) -> str:
     """The fields that change, with their values before and after. Secrets are only named."""
     changed = [
@@ -188,17 +165,13 @@ def _edited_fields(before: Worker, after: Worker, secrets: set[str]) -> str:
 def _field_text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={each}" for key, each in sorted(value.items())) or "none"
-    return {"True": "yes", "False": "no"}.get(str(value), str(value))
+    return {"True": "yes", "False": "no", "None": "none"}.get(str(value), str(value))
 
 
 def _edit_effect(before: Worker, after: Worker, changes: UpdateWorkerRequest) -> str:
     effects = []
     if before.idle_detection_enabled != after.idle_detection_enabled:
-        effects.append(
-            "It will be stopped or drained when idle, as the fleet settings say."
-            if after.idle_detection_enabled
-            else "It will keep running when idle."
-        )
+        effects.append(_idle_effect(after))
     if before.lost_instance_policy != after.lost_instance_policy:
         replaced = after.lost_instance_policy is LostInstancePolicy.REPLACE
         effects.append(f"If its instance is lost, {'another one is launched for it' if replaced else 'it ends'}.")
@@ -207,6 +180,46 @@ def _edit_effect(before: Worker, after: Worker, changes: UpdateWorkerRequest) ->
     if changes.model_fields_set & {"cml_username", "cml_password"}:
         effects.append("LCM will sign in to its CML with the new credentials.")
     return " ".join(effects) or "Nothing is started, stopped or interrupted."
+
+
+def _adopted_fields(before: Worker, after: Worker) -> str:
+    """What changes in the record of an adopted worker."""
+    changed = [
+        f"{name}: {_field_text(getattr(before, name))} → {_field_text(getattr(after, name))}"
+        for name in ("template_name", "idle_detection_enabled")
+        if getattr(before, name) != getattr(after, name)
+    ]
+    lablets = f"lablets: {'yes' if after.schedulable else 'no'}"
+    if before.is_adopted:
+        return "; ".join([*changed, *([lablets] if before.schedulable != after.schedulable else [])])
+    return "; ".join(["imported → adopted", *changed, lablets])
+
+
+def _adopt_effect(before: Worker, after: Worker, request: AdoptWorkerRequest) -> str:
+    effects = ["It will take no lablets."]
+    if after.schedulable and after.capacity is not None:
+        size = after.capacity
+        room = (
+            f"{size.cpu_cores} CPU, {size.memory_gb:g} GB memory, {size.storage_gb:g} GB disk, {size.max_nodes} nodes"
+        )
+        when = "now" if after.ready else "as soon as it is ready"
+        effects = [f"Lablets may be placed on it {when} ({room}), before another worker is launched for them."]
+    if before.idle_detection_enabled != after.idle_detection_enabled:
+        effects.append(_idle_effect(after))
+    if request.license_token is not None:
+        effects.append(_token_effect(before, removed=False))
+    return " ".join(effects)
+
+
+def _describe_adopted_cost(worker: Worker) -> str:
+    hourly = current_cost(worker)
+    return "Its cost is not known." if hourly is None else f"It costs {format_usd(hourly)} an hour."
+
+
+def _idle_effect(worker: Worker) -> str:
+    if worker.idle_detection_enabled:
+        return "It will be stopped or drained when idle, as the fleet settings say."
+    return "It will keep running when idle."
 
 
 def _token_effect(worker: Worker, *, removed: bool) -> str:

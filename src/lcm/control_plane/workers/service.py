@@ -22,7 +22,7 @@ from lcm.control_plane.secrets.worker_secrets import (
 )
 from lcm.control_plane.workers import lifecycle
 from lcm.control_plane.workers.decisions import read_decision
-from lcm.control_plane.workers.imports import adopt_worker
+from lcm.control_plane.workers.imports import build_adopted
 from lcm.core import clock
 from lcm.model.audit import WorkerHistoryEntry
 from lcm.model.fleet.plan import DecisionState, assess_decision, find_evaluator
@@ -241,7 +241,8 @@ class WorkerService:
         """Adopt an imported worker."""
 
         async def attempt(tx: Transaction) -> Worker:
-            after = await adopt_worker(tx, await tx.worker(worker_id, if_match=if_match), request)
+            worker = await tx.worker(worker_id, if_match=if_match)
+            after = await build_adopted(tx.store, worker, request, tx.now)
             if request.license_token is not None:
                 token = request.license_token.get_secret_value()
                 await store_secrets(tx, self._context.secret_box, worker_id, {LICENSE_TOKEN: token})

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from lcm.model.worker.record import Worker
     from lcm.model.worker.requests import LaunchIntentRequest, LicenseStatusUpdate, WorkerStatusUpdate
+    from lcm.model.worker.template import WorkerTemplate
 
 _COPIED_FIELDS = (
     "instance_id",
@@ -113,8 +114,13 @@ def activity_event(worker: Worker, write: WorkerStatusUpdate) -> StatusEvent | N
     return None
 
 
-def apply_launch_intent(worker: Worker, write: LaunchIntentRequest, now: datetime) -> Worker:
-    """Store the intent of an attempt before its call. Replaying the stored intent changes nothing."""
+def apply_launch_intent(
+    worker: Worker, write: LaunchIntentRequest, now: datetime, template: WorkerTemplate | None = None
+) -> Worker:
+    """Store the intent of an attempt before its call. Replaying the stored intent changes nothing.
+
+    A launch uses the template as it is now. Its capacity and price become those of the worker, so that both are true.
+    """
     check_version("worker", worker.version, write.version)
     stored = worker.launch_intent
     if stored is not None and write.attempt == stored.attempt:
@@ -129,7 +135,26 @@ def apply_launch_intent(worker: Worker, write: LaunchIntentRequest, now: datetim
         raise _attempt_mismatch(worker, f"the next attempt is {worker.launch_attempt + 1}, not {write.attempt}")
     intent = LaunchIntent(attempt=write.attempt, parameters=write.parameters, stored_at=now)
     nested = write.parameters.get("nested_virtualization") is True
-    return updated_record(worker, now, launch_intent=intent, launch_attempt=write.attempt, nested_virtualization=nested)
+    return updated_record(
+        worker,
+        now,
+        launch_intent=intent,
+        launch_attempt=write.attempt,
+        **_template_fields(template, write),
+        nested_virtualization=nested,
+    )
+
+
+def _template_fields(template: WorkerTemplate | None, write: LaunchIntentRequest) -> dict[str, Any]:
+    """What a worker takes over from its template at its launch."""
+    launched = write.parameters.get("instance_type")
+    if template is None or launched is None:
+        return {}
+    if launched != template.instance_type:
+        detail = f"template {template.name} was changed meanwhile: it has {template.instance_type}, not {launched}"
+        raise ProblemError(ProblemCode.VERSION_CONFLICT, f"{detail}; read it again")
+    names = ("instance_type", "ami_name_pattern", "requires_kvm", "capacity", "cost_per_hour_usd")
+    return {name: getattr(template, name) for name in names}
 
 
 def apply_license_status(worker: Worker, write: LicenseStatusUpdate, now: datetime) -> Worker:

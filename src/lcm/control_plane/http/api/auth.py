@@ -15,6 +15,7 @@ from lcm.control_plane.auth.sessions import UnknownSessionError, expired_cookie,
 from lcm.control_plane.auth.sign_in_links import SIGN_IN_LINK_SECONDS
 from lcm.control_plane.auth.tokens import UnknownTokenError
 from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.access_preview import preview_new_token, preview_revocation, preview_rotation
 from lcm.control_plane.http.deps import Admin, AnyCaller, Authenticator, Viewer
 from lcm.control_plane.http.errors import error_responses
 from lcm.control_plane.http.pagination import Cursor, Limit
@@ -35,11 +36,15 @@ from lcm.model.access import (
 )
 from lcm.model.audit import AuditEntry
 from lcm.model.base import LenientModel, Page, StrictModel
+from lcm.model.change_preview import ChangePreview
 from lcm.model.problems import ProblemCode
 
 log = structlog.get_logger(__name__)
 
 router = APIRouter(prefix="/api", tags=["access"], responses=error_responses(401, 403, 422, 429))
+
+
+TokenIdPath = Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$", description="The id of the token, as listed.")]
 
 
 class TokenList(Page[TokenInfo]):
@@ -79,11 +84,24 @@ async def make_token(request: Request, caller: Admin, body: CreateTokenRequest) 
     return CreatedToken(token=SecretStr(secret.reveal()), info=info)
 
 
+@router.post("/tokens/preview")
+async def preview_token(request: Request, caller: Admin, body: CreateTokenRequest) -> ChangePreview:
+    """Preview the creation of a token: whether it would be accepted, and what it allows. Nothing is changed."""
+    return await preview_new_token(get_services(request).authenticator.tokens, body)
+
+
+@router.post("/tokens/{token_id}/preview", responses=error_responses(404))
+async def preview_token_revocation(request: Request, caller: Admin, token_id: TokenIdPath) -> ChangePreview:
+    """Preview the revocation of a token: whom it signs out. Nothing is changed."""
+    authenticator = get_services(request).authenticator
+    return await preview_revocation(authenticator.tokens, authenticator.sessions, caller, token_id)
+
+
 @router.delete("/tokens/{token_id}", responses=error_responses(404))
 async def revoke_token(
     request: Request,
     caller: Admin,
-    token_id: Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$", description="The id of the token, as listed.")],
+    token_id: TokenIdPath,
 ) -> TokenInfo:
     """Revoke a token."""
     try:
@@ -134,6 +152,12 @@ async def end_somebodys_session(authenticator: Authenticator, caller: Caller, se
 async def rotate_stored_secrets(request: Request, caller: Admin) -> SecretRotationResult:
     """Encrypt all stored secrets with the first key of LCM_SECRET_KEY_FILE. It is safe to repeat this."""
     return await rotate_secrets(get_services(request).context, caller.actor)
+
+
+@router.post("/secrets/rotate/preview")
+async def preview_secret_rotation(request: Request, caller: Admin) -> ChangePreview:
+    """Preview the rotation of stored secrets: how many it would re-encrypt. Nothing is changed."""
+    return await preview_rotation(get_services(request).context)
 
 
 def _audit_entry(caller: Admin, action: str, token: TokenInfo, **details: str) -> NewJournalEntry:

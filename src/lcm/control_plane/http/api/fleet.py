@@ -74,7 +74,29 @@ async def release_fleet(request: Request, caller: Operator) -> FleetState:
 @router.post("/fleet/release/preview")
 async def preview_fleet_release(request: Request, caller: Viewer) -> ChangePreview:
     """Preview the release of the fleet: what waits for it and will then be done. Nothing is changed."""
-    return await get_services(request).previews.release_of_fleet()
+    return await get_services(request).fleet_previews.release()
+
+
+@router.post("/fleet/hold/preview")
+async def preview_fleet_hold(request: Request, caller: Viewer, body: HoldRequest) -> ChangePreview:
+    """Preview a hold of the fleet: what will wait for its end, and what it costs meanwhile. Nothing is changed."""
+    return await get_services(request).fleet_previews.hold(body)
+
+
+@router.post("/fleet/breaker/reset/preview")
+async def preview_breaker_reset(
+    request: Request,
+    caller: Viewer,
+    region: Annotated[RegionName | None, Query(description="Only the breaker of this region.")] = None,
+) -> ChangePreview:
+    """Preview the closing of breakers: which workers will then be marked as lost. Nothing is changed."""
+    return await get_services(request).fleet_previews.breaker_reset(region)
+
+
+@router.post("/leadership/{controller}/reset/preview", responses=error_responses(404))
+async def preview_leadership_reset(request: Request, caller: Viewer, controller: ControllerNamePath) -> ChangePreview:
+    """Preview the reset of a controller's newest term. Nothing is changed."""
+    return await get_services(request).fleet_previews.leadership_reset(controller)
 
 
 @router.post("/fleet/breaker/reset", status_code=202)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
 from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.template_preview import preview_template_change
 from lcm.control_plane.fleet.templates import put_template, read_template, set_template_enabled
 from lcm.control_plane.http.deps import Admin, Viewer
 from lcm.control_plane.http.errors import error_responses
@@ -15,6 +16,7 @@ from lcm.control_plane.http.pagination import Cursor, Limit, TemplatePage, raw_p
 from lcm.control_plane.records.kinds import TEMPLATES
 from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.control_plane.services import get_services
+from lcm.model.change_preview import ChangePreview, PreviewTemplateRequest
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.template import WorkerTemplate
 
@@ -38,15 +40,28 @@ async def get_template(request: Request, caller: Viewer, name: TemplateNamePath)
     return await read_template(get_services(request).context.store, name)
 
 
+@router.post("/{name}/preview", responses=error_responses(404))
+async def preview_template(
+    request: Request, caller: Viewer, name: TemplateNamePath, body: PreviewTemplateRequest
+) -> ChangePreview:
+    """Preview a change to a template: what it means for new, waiting and existing workers. Nothing is changed."""
+    _check_name(name, body.template)
+    return await preview_template_change(get_services(request).context, name, body.action, body.template)
+
+
 @router.put("/{name}", responses=error_responses(409))
 async def replace_template(
     request: Request, caller: Admin, name: TemplateNamePath, body: WorkerTemplate
 ) -> WorkerTemplate:
-    """Create or replace a template. Existing workers are unaffected."""
-    if body.name != name:
-        raise ProblemError(ProblemCode.INVALID, f"name: {body.name} is not the name in the URL, {name}")
+    """Create or replace a template. Workers that were launched stay as they are."""
+    _check_name(name, body)
     await get_services(request).context.unit_of_work.run(caller.actor, lambda tx: put_template(tx, body))
     return body
+
+
+def _check_name(name: str, template: WorkerTemplate | None) -> None:
+    if template is not None and template.name != name:
+        raise ProblemError(ProblemCode.INVALID, f"name: {template.name} is not the name in the URL, {name}")
 
 
 async def _set_enabled(request: Request, caller: Admin, name: str, *, enabled: bool) -> WorkerTemplate:

@@ -209,6 +209,16 @@ async def adopt_worker(
     return versioned_response(record, 202)
 
 
+@router.post("/{worker_id}/adopt/preview", responses=error_responses(404))
+async def preview_adoption(
+    request: Request, caller: Viewer, worker_id: WorkerIdPath, body: AdoptWorkerRequest
+) -> ChangePreview:
+    """Preview the adoption of an imported worker: its template, capacity and cost. Nothing is changed."""
+    services = get_services(request)
+    worker = Worker.model_validate_json((await services.workers.get(worker_id)).body)
+    return await services.previews.adopt(worker, body)
+
+
 @router.post("/{worker_id}/terminate", status_code=202, response_model=Worker, responses=error_responses(404, 409, 412))
 async def terminate_worker(
     request: Request,

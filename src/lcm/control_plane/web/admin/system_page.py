@@ -13,7 +13,7 @@ from lcm.control_plane.http.api.auth import end_somebodys_session
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.auth import AdminUser, CurrentUser, is_fragment
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
-from lcm.model.formatting import as_clause
+from lcm.model.formatting import as_clause, join_names
 from lcm.model.problems import ProblemCode
 from lcm.model.system import ControllerVerdict
 
@@ -88,12 +88,12 @@ def health_summary(health: SystemHealth) -> tuple[str, str]:
     if health.hold is not None:
         return "warn", "All systems are healthy. The fleet is on hold, so no changes are made."
     if suspended := open_breakers(health):
-        return "warn", f"A breaker is open. No worker in {_join_names(suspended)} is marked as lost."
+        return "warn", f"A breaker is open. No worker in {join_names(suspended)} is marked as lost."
     regions = [each for controller in health.controllers for each in _regions(controller)]
     if failed_regions := [each for each in regions if each.trouble]:
         return "warn", f"{failed_regions[0].name} cannot be read: {as_clause(failed_regions[0].trouble)}."
     if starting := [each.name for each in health.controllers if each.term and not each.startup_sweep_done]:
-        return "warn", f"{_join_names(starting)} has just become leader and has not completed its startup sweep yet."
+        return "warn", f"{join_names(starting)} has just become leader and has not completed its startup sweep yet."
     if health.leaks_total:
         return (
             "warn",
@@ -110,10 +110,6 @@ def open_breakers(health: SystemHealth) -> list[str]:
 
 def _regions(controller: ControllerHealth) -> tuple[RegionReport, ...]:
     return () if controller.report is None else controller.report.regions
-
-
-def _join_names(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def count_calls(report: ControllerReport, target: str) -> int:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ValidationError
 
+from lcm.control_plane.fleet.template_preview import preview_template_change
 from lcm.control_plane.fleet.templates import put_template, read_template, set_template_enabled
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import TEMPLATES, WORKERS
@@ -26,7 +27,7 @@ from lcm.control_plane.web.forms import (
     read_form,
 )
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
-from lcm.model.formatting import count_with_verb
+from lcm.model.change_preview import TemplateAction
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.template import WorkerTemplate
 
@@ -183,15 +184,12 @@ async def save_template(request: Request, user: AdminUser) -> HTMLResponse:
 @router.get("/templates/{name}/confirm-disable")
 async def confirm_disable(request: Request, user: AdminUser, name: TemplateNamePath) -> HTMLResponse:
     """What disabling a template would do."""
-    store = get_services(request).context.store
-    template = await read_template(store, name)
-    used = (await _workers_per_template(store)).get(name, 0)
-    existing = f"{count_with_verb(used, 'existing worker')} unaffected" if used else "no worker was created from it"
+    preview = await preview_template_change(get_services(request).context, name, TemplateAction.DISABLE)
     return render_fragment(
         "shared/_confirm_disable.html",
-        action_url=f"/templates/{template.name}/disable",
-        what=f"template {template.name}",
-        effect=f"No new worker will be created from it, by people or by scale-up; {existing}.",
+        action_url=f"/templates/{name}/disable",
+        what=f"template {name}",
+        effect=preview.effect,
     )
 
 

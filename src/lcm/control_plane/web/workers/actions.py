@@ -108,7 +108,7 @@ async def perform_bulk_action(request: Request, user: OperatorUser, action: Acti
 @router.get("/fleet/confirm-hold")
 async def confirm_fleet_hold(request: Request, user: OperatorUser) -> HTMLResponse:
     """What a hold of the fleet means."""
-    return render_fragment("fleet/_confirm_hold.html", summary=await get_services(request).fleet.summary(), user=user)
+    return render_fragment("fleet/_confirm_hold.html", preview=await get_services(request).fleet_previews.hold())
 
 
 @router.post("/fleet/do-hold")
@@ -139,8 +139,8 @@ async def release_fleet(request: Request, user: OperatorUser) -> HTMLResponse:
 async def confirm_breaker_reset(request: Request, user: AdminUser) -> HTMLResponse:
     """What closing the breaker of a region means."""
     region = request.query_params.get("region", "")
-    state = await get_services(request).fleet.state()
-    return render_fragment("fleet/_confirm_breaker.html", breaker=state.breakers.get(region), region=region, user=user)
+    preview = await get_services(request).fleet_previews.breaker_reset(region)
+    return render_fragment("fleet/_confirm_breaker.html", preview=preview, region=region)
 
 
 @router.post("/fleet/do-breaker")

@@ -24,6 +24,7 @@ from lcm.control_plane.web.workers.forms import (
     license_request,
     patch_request,
 )
+from lcm.model.change_preview import ChangePreview
 from lcm.model.problems import HTTP_STATUS_BY_CODE, ProblemCode
 from lcm.model.worker.record import Worker
 from lcm.model.worker.template import WorkerTemplate
@@ -154,6 +155,17 @@ async def adopt_dialog(request: Request, user: OperatorUser, worker_id: str) -> 
     return await _render_adopt_form(services, worker, AdoptForm.of(worker))
 
 
+@router.get("/workers/{worker_id}/adopt/preview")
+async def preview_adoption(request: Request, user: OperatorUser, worker_id: str) -> HTMLResponse:
+    """What adopting the worker with the values of the form would do."""
+    services = get_services(request)
+    worker, form = (
+        await _read_worker(services, worker_id),
+        AdoptForm.read({name: request.query_params.getlist(name) for name in request.query_params}),
+    )
+    return render_fragment("workers/_adopt_preview.html", preview=await _preview_adoption(services, worker, form))
+
+
 @router.post("/workers/{worker_id}/adopt")
 async def adopt_worker(request: Request, user: OperatorUser, worker_id: str) -> HTMLResponse:
     """Adopt the worker. The token is stored with the secrets and never sent back to a page."""
@@ -180,11 +192,20 @@ async def _render_adopt_form(
     return render_fragment(
         "workers/_adopt_dialog.html",
         status=422 if problems else 200,
+        preview=await _preview_adoption(services, worker, form),
         worker=worker,
         form=form,
         problems=problems or {},
         templates=await _enabled_templates(services),
     )
+
+
+async def _preview_adoption(services: Services, worker: Worker, form: AdoptForm) -> ChangePreview | None:
+    """What the form would do, without its token; None if it is invalid, which is said at its fields."""
+    try:
+        return await services.previews.adopt(worker, adopt_request(form, ""))
+    except InvalidFormError:
+        return None
 
 
 def _render_saved(body: bytes) -> HTMLResponse:

@@ -206,7 +206,7 @@ async def test_an_empty_selection_is_reported(plane: TestPlane) -> None:
 async def test_the_fleet_is_held_and_released_from_any_page(plane: TestPlane) -> None:
     await plane.running()
     visitor = await signed_in(plane, Role.OPERATOR)
-    assert "all workers (1)" in await visitor.part("/fleet/confirm-hold")
+    assert "on the only worker" in await visitor.part("/fleet/confirm-hold")
     refused = await visitor.send("/fleet/do-hold", {"reason": "  "})
     assert refused.status_code == 422
     assert "enter 1 to 500 characters" in refused.text
