@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from lcm.model.base import LenientModel, StrictBool, StrictModel
 from lcm.model.formatting import count_with_verb
@@ -47,16 +46,10 @@ class TemplateAction(StrEnum):
 
 
 class PreviewTemplateRequest(StrictModel):
-    """The action to preview. `template` is the one to create or to replace the stored one with."""
+    """The action to preview. Only `apply` reads `template`: the one to create or to replace the stored one with."""
 
     action: TemplateAction
     template: WorkerTemplate | None = None
-
-    @model_validator(mode="after")
-    def _check_template(self) -> Self:
-        if (self.template is not None) != (self.action is TemplateAction.APPLY):
-            raise ValueError("template: required for apply, and for nothing else")
-        return self
 
 
 class ChangePreview(LenientModel):

@@ -42,7 +42,8 @@ async def preview_template_change(
         after = template if before is None else template.with_unknown_fields_of(before)
     else:
         before = before or await read_template(context.store, name)  # raises the problem of one that does not exist
-        after = before.model_copy(update={"enabled": action is TemplateAction.ENABLE})
+        enabled = before.enabled if action is TemplateAction.APPLY else action is TemplateAction.ENABLE
+        after = before.model_copy(update={"enabled": enabled})
     if before == after:
         return ChangePreview(action=action, changes=False, change=_enabled_text(after), effect="No change needed.")
     change = "is created" if before is None else "; ".join(_differences(before, after))

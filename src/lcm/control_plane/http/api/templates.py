@@ -16,7 +16,7 @@ from lcm.control_plane.http.pagination import Cursor, Limit, TemplatePage, raw_p
 from lcm.control_plane.records.kinds import TEMPLATES
 from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.control_plane.services import get_services
-from lcm.model.change_preview import ChangePreview, PreviewTemplateRequest
+from lcm.model.change_preview import ChangePreview, PreviewTemplateRequest, TemplateAction
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.template import WorkerTemplate
 
@@ -45,7 +45,7 @@ async def preview_template(
     request: Request, caller: Viewer, name: TemplateNamePath, body: PreviewTemplateRequest
 ) -> ChangePreview:
     """Preview a change to a template: what it means for new, waiting and existing workers. Nothing is changed."""
-    _check_name(name, body.template)
+    _check_name(name, body.template if body.action is TemplateAction.APPLY else None)
     return await preview_template_change(get_services(request).context, name, body.action, body.template)
 
 
