@@ -84,8 +84,11 @@ class AtHand:
     async def get_system_health(self, address: str, credentials: Credentials) -> SystemHealth:
         return _HEALTH
 
-    async def get_system_stats(self, address: str, credentials: Credentials) -> SystemStats:
+    async def get_system_stats(self, address: str, credentials: Credentials, *, with_labs: bool = True) -> SystemStats:
         return _STATS
+
+    async def count_labs(self, address: str, credentials: Credentials) -> int | None:
+        return _STATS.labs
 
     async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
         return _LICENSE

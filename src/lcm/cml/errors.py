@@ -15,6 +15,10 @@ class CMLError(Exception):
         self.address = address
         self.cause = cause
 
+    def __reduce__(self) -> tuple[type[CMLError], tuple[str, ...]]:
+        """A poller process sends errors to the controller."""
+        return type(self), (self.address, self.cause)
+
 
 class CMLNotReadyError(CMLError):
     """The server does not respond yet, or only the web server in front of a CML that is still starting."""
@@ -60,6 +64,10 @@ class CMLCertificateChangedError(CMLTlsError):
         self.pinned = pinned
         self.presented = presented
 
+    def __reduce__(self) -> tuple[type[CMLError], tuple[str, ...]]:
+        """The arguments that make the same error."""
+        return type(self), (self.address, self.pinned, self.presented)
+
 
 class CMLNotFoundError(CMLError):
     """The server does not have this object."""
@@ -83,3 +91,9 @@ class CMLProtocolError(CMLError):
     """The response is not one that CML sends: too long, of another type or shape, or a redirect."""
 
     outcome = "protocol"
+
+
+class CMLPollerError(CMLError):
+    """The server was not asked, because the poller process that polls it does not run. It says nothing about CML."""
+
+    outcome = "not_polled"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from lcm.cml.reading import ServerQuery, ServerReading
     from lcm.cml.types import (
         CMLActivity,
         Credentials,
@@ -19,14 +20,23 @@ if TYPE_CHECKING:
 class CMLSystemSPI(Protocol):
     """System-level calls to a CML server. Every call may raise the errors of `lcm.cml.errors`."""
 
+    async def read_server(self, query: ServerQuery, seconds: float) -> ServerReading:
+        """Read several parts at once, within so many seconds. A part that fails has its error in the result.
+
+        Raises only `CMLPollerError`: then nothing is known about the server.
+        """
+
     async def get_system_information(self, address: str) -> SystemInformation:
         """Version and readiness. Needs no account and sends no credentials."""
 
     async def get_system_health(self, address: str, credentials: Credentials) -> SystemHealth:
         """The health that the server reports about itself."""
 
-    async def get_system_stats(self, address: str, credentials: Credentials) -> SystemStats:
-        """Labs, nodes, CPU, memory and disk."""
+    async def get_system_stats(self, address: str, credentials: Credentials, *, with_labs: bool = True) -> SystemStats:
+        """Labs, nodes, CPU, memory and disk. Counting the labs is a request of its own."""
+
+    async def count_labs(self, address: str, credentials: Credentials) -> int | None:
+        """The number of labs; None if they cannot be counted."""
 
     async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
         """The current license state: the only evidence of registration that is trusted."""

@@ -10,15 +10,21 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from lcm.cml.client.proxy import HttpProxy
+from lcm.cml.client.access import CmlAccess
 from lcm.cml.client.session import CMLSession
 from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import CaBundle, Insecure, PinPerServer, TrustPolicy, make_tls_context
-from lcm.cml.client.transport import CMLTransport, cml_network
+from lcm.cml.pollers import PolledCMLClient
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.coordination.namespaced import NamespacedCoordination
 from lcm.core.hosting import HostedService
-from lcm.settings import CmlSettings, CoordinationSettings, PrivateCaSettings, SettingsConflict
+from lcm.settings import (
+    CmlSettings,
+    CoordinationSettings,
+    PrivateCaSettings,
+    SettingsConflict,
+    WorkerControllerSettings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -124,7 +130,10 @@ class CmlConnection:
 
 
 def connect_cml(settings: CmlSettings, registry: CollectorRegistry = REGISTRY) -> CmlConnection:
-    """CML servers over the network, with TLS trust and proxy from the settings."""
+    """CML servers over the network, with TLS trust and proxy from the settings.
+
+    Where a worker controller has poller processes, they make its regular reads.
+    """
     trust: TrustPolicy
     if settings.cml_tls == "pin":
         trust = PinPerServer()
@@ -139,10 +148,16 @@ def connect_cml(settings: CmlSettings, registry: CollectorRegistry = REGISTRY) -
         log.warning(
             "CML server certificates are not verified; passwords may be sent to an impostor", CML_TLS="insecure"
         )
-    if settings.cml_proxy_url is None:
-        transport = CMLTransport(trust)
-    else:
-        proxy = HttpProxy(settings.cml_proxy_url)
-        transport = CMLTransport(trust, http=cml_network(proxy.address), open_tls=proxy.open_tls)
+    processes = settings.cml_poller_processes if isinstance(settings, WorkerControllerSettings) else 0
+    access = CmlAccess(trust, settings.cml_proxy_url, settings.cml_max_idle_connections // max(1, processes))
+    transport = access.open()
     session = CMLSession(transport, registry=registry)
-    return CmlConnection(CMLSystemClient(session), transport.aclose, session)
+    if processes == 0:
+        return CmlConnection(CMLSystemClient(session), transport.aclose, session)
+    polled = PolledCMLClient(session, access, processes, registry=registry)
+
+    async def close() -> None:
+        await polled.close_pollers()
+        await transport.aclose()
+
+    return CmlConnection(polled, close, session)

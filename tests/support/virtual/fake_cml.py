@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from lcm.client.errors import NotFoundError
 from lcm.cloud.types import InstanceMetrics
 from lcm.cml.errors import CMLAuthenticationError, CMLCertificateChangedError, CMLConflictError, CMLNotReadyError
+from lcm.cml.reading import read_server
 from lcm.cml.types import (
     CMLActivity,
     CMLActivityEvent,
@@ -31,6 +32,8 @@ from lcm.model.access import CmlCredentials
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lcm.cml.reading import ServerQuery, ServerReading
+
 DEFAULT = Credentials("admin", "default-pw-7b3")
 STATS = SystemStats(3, 12, 7, 8, 41.5, Usage(4_000, 16_000), Usage(10_000, 100_000))
 UNREGISTERED = LicenseState("NOT_REGISTERED", "EVAL", "CML_Enterprise", True, (), "", None, False)
@@ -38,7 +41,10 @@ UNREGISTERED = LicenseState("NOT_REGISTERED", "EVAL", "CML_Enterprise", True, ()
 
 @dataclass
 class FakeServer:
-    """One CML. An operation takes `seconds`, fails with its entry in `failures`, or hangs while named in `hanging`."""
+    """One CML. An operation takes `seconds`, fails with its entry in `failures`, or hangs while named in `hanging`.
+
+    The entry `all` of `failures` concerns every operation without one of its own.
+    """
 
     version: str = "2.9.1+build.7"
     ready: bool = True
@@ -58,14 +64,16 @@ class FakeServer:
     failures: dict[str, Exception] = field(default_factory=dict)
     hanging: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
+    labs_counted: int = 0  # together with the statistics
 
     async def serve(self, operation: str) -> None:
         self.calls[operation] += 1
         await asyncio.sleep(self.seconds)
         while operation in self.hanging:
             await asyncio.sleep(1)
-        if operation in self.failures:
-            raise self.failures[operation]
+        failure = self.failures.get(operation, self.failures.get("all"))
+        if failure is not None:
+            raise failure
 
 
 class FakeCml:
@@ -88,8 +96,18 @@ class FakeCml:
         compute = ComputeHealth("cml", is_controller=True, valid=True, admission_state="READY", kvm_enabled=server.kvm)
         return SystemHealth(True, None, None, None, (compute,))
 
-    async def get_system_stats(self, address: str, credentials: Credentials) -> SystemStats:
-        return (await self._at(address, "stats", credentials)).stats
+    async def read_server(self, query: ServerQuery, seconds: float) -> ServerReading:
+        return await read_server(self, query, seconds)
+
+    async def get_system_stats(self, address: str, credentials: Credentials, *, with_labs: bool = True) -> SystemStats:
+        stats = (await self._at(address, "stats", credentials)).stats
+        if not with_labs:
+            return replace(stats, labs=None)
+        self.servers[address].labs_counted += 1
+        return stats
+
+    async def count_labs(self, address: str, credentials: Credentials) -> int | None:
+        return (await self._at(address, "labs", credentials)).stats.labs
 
     async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
         return (await self._at(address, "license", credentials)).license

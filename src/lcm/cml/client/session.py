@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -154,6 +154,18 @@ class CMLCallMetrics:
             "lcm_cml_call_seconds", "Duration of a call to CML", ["operation"], buckets=_BUCKETS, registry=registry
         )
 
+    def record(self, operation: str, outcome: str, seconds: float) -> None:
+        """A call has ended."""
+        self.calls.labels(operation, outcome).inc()
+        self.seconds.labels(operation).observe(seconds)
+
+
+class CallRecorder(Protocol):
+    """Receives every call when it has ended."""
+
+    def record(self, operation: str, outcome: str, seconds: float) -> None:
+        """A call has ended."""
+
 
 _metrics_by_registry: WeakKeyDictionary[CollectorRegistry, CMLCallMetrics] = WeakKeyDictionary()
 
@@ -168,9 +180,11 @@ def cml_call_metrics(registry: CollectorRegistry = REGISTRY) -> CMLCallMetrics:
 class CMLSession:
     """What the system client and the labs client share: transport, tokens and metrics."""
 
-    def __init__(self, transport: CMLTransport, *, registry: CollectorRegistry = REGISTRY) -> None:
+    def __init__(
+        self, transport: CMLTransport, *, registry: CollectorRegistry = REGISTRY, metrics: CallRecorder | None = None
+    ) -> None:
         self._transport = transport
-        self._metrics = cml_call_metrics(registry)
+        self._metrics = cml_call_metrics(registry) if metrics is None else metrics
         self._tokens = TokenCache(self._log_in)
 
     async def call(
@@ -229,8 +243,7 @@ class CMLSession:
             outcome = "not_sent"
             raise
         finally:
-            self._metrics.calls.labels(operation, outcome).inc()
-            self._metrics.seconds.labels(operation).observe(asyncio.get_running_loop().time() - began)
+            self._metrics.record(operation, outcome, asyncio.get_running_loop().time() - began)
 
     def trust(self, address: str, certificate: str) -> None:
         """Accept only the certificate with this SHA-256 fingerprint at an address, where certificates are pinned."""

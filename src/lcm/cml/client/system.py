@@ -19,6 +19,7 @@ from lcm.cml.client.responses import (
 from lcm.cml.client.telemetry import TELEMETRY_TIMEOUT, read_activity, telemetry_buffer
 from lcm.cml.client.transport import DEREGISTER_TIMEOUT, MAX_SMALL_RESPONSE_BYTES
 from lcm.cml.errors import CMLAuthenticationError, CMLError, CMLInvalidRequestError, CMLUnauthorizedError
+from lcm.cml.reading import read_server
 from lcm.cml.types import (
     CMLActivity,
     ComputeHealth,
@@ -35,6 +36,7 @@ from lcm.cml.types import (
 if TYPE_CHECKING:
     from lcm.cml.client.responses import CMLResponse
     from lcm.cml.client.session import CMLSession
+    from lcm.cml.reading import ServerQuery, ServerReading
 
 
 _DEREGISTERED_LOCALLY_STATUS = 202
@@ -46,6 +48,10 @@ class CMLSystemClient:
 
     def __init__(self, session: CMLSession) -> None:
         self._session = session
+
+    async def read_server(self, query: ServerQuery, seconds: float) -> ServerReading:
+        """Read several parts at once, within so many seconds."""
+        return await read_server(self, query, seconds)
 
     async def get_system_information(self, address: str) -> SystemInformation:
         """Version and readiness. Needs no account and sends no credentials."""
@@ -70,9 +76,9 @@ class CMLSystemClient:
             read=lambda response: _parse_health(response.content),
         )
 
-    async def get_system_stats(self, address: str, credentials: Credentials) -> SystemStats:
+    async def get_system_stats(self, address: str, credentials: Credentials, *, with_labs: bool = True) -> SystemStats:
         """Labs, nodes, CPU, memory and disk. If the labs cannot be counted, the rest is still returned."""
-        labs = await self._count_labs(address, credentials)
+        labs = await self.count_labs(address, credentials) if with_labs else None
         return await self._session.call(
             "system_stats",
             address,
@@ -81,6 +87,23 @@ class CMLSystemClient:
             "/system_stats",
             read=lambda response: _parse_stats(response.content, labs),
         )
+
+    async def count_labs(self, address: str, credentials: Credentials) -> int | None:
+        """The number of labs; None if they cannot be counted."""
+        try:
+            return await self._session.call(
+                "count_labs",
+                address,
+                credentials,
+                "GET",
+                "/labs",
+                query={"show_all": "true"},
+                read=lambda response: len(as_list(response.content, "the list of labs")),
+            )
+        except (CMLAuthenticationError, CMLUnauthorizedError):
+            raise
+        except CMLError:
+            return None
 
     async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
         """The current license state."""
@@ -170,22 +193,6 @@ class CMLSystemClient:
     def forget(self, address: str) -> None:
         """Drop all sessions with an address, because another server now uses it."""
         self._session.forget(address)
-
-    async def _count_labs(self, address: str, credentials: Credentials) -> int | None:
-        try:
-            return await self._session.call(
-                "count_labs",
-                address,
-                credentials,
-                "GET",
-                "/labs",
-                query={"show_all": "true"},
-                read=lambda response: len(as_list(response.content, "the list of labs")),
-            )
-        except (CMLAuthenticationError, CMLUnauthorizedError):
-            raise
-        except CMLError:
-            return None
 
 
 def _ignore_body(_reply: CMLResponse) -> None:

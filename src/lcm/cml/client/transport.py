@@ -93,9 +93,9 @@ def https_base_url(address: str) -> str:
     return f"https://[{address}]" if is_v6 else f"https://{address}"
 
 
-def cml_network(proxy: ProxyAddress | None = None) -> NetworkTransport:
+def cml_network(proxy: ProxyAddress | None = None, *, max_idle: int = MAX_IDLE_CONNECTIONS) -> NetworkTransport:
     """Connections to many servers, each kept until its next request as far as memory allows."""
-    return NetworkTransport(idle_seconds=IDLE_SECONDS, max_idle=MAX_IDLE_CONNECTIONS, proxy=proxy)
+    return NetworkTransport(idle_seconds=IDLE_SECONDS, max_idle=max_idle, proxy=proxy)
 
 
 @dataclass(frozen=True, slots=True)

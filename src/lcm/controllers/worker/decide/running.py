@@ -125,9 +125,10 @@ def _cml(worker: Worker, observed: Observation, policy: Policy, now: datetime) -
     why = condition.message
     waited = _not_ready_for(worker, now)
     if waited <= policy.cml_ready_timeout:
+        state = "it is not known whether CML is ready" if observed.cml.ready is None else "CML is not ready yet"
         return wait(
             "running.booting",
-            f"the instance runs, but CML is not ready yet: {why}",
+            f"the instance runs, but {state}: {why}",
             after=CML_POLL_SECONDS,
             conditions=(condition,),
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -40,10 +41,12 @@ log = structlog.get_logger(__name__)
 
 MAX_BATCH: Final = 500
 LICENSE_REFRESH_SECONDS: Final = 300.0
-MAX_CONCURRENT_QUERIES: Final = 40  # fewer than CmlMonitor allows, so that reconcile passes find a free slot
+MAX_CONCURRENT_QUERIES: Final = 160  # fewer than CmlMonitor allows, so that reconcile passes find a free slot
+MAX_PACE: Final = 0.25
+"""Seconds between two CML queries of a small fleet; those of a large one follow each other faster."""
 
-_SPREAD_FRACTION: Final = 0.5  # the part of a round over which CML queries are spread
-_ROUND_FRACTION: Final = 0.6  # the part after which a round no longer waits
+_SPREAD_FRACTION: Final = 0.85  # the part of a round over which the CML queries of a large fleet are spread
+_WAIT_FRACTION: Final = 0.1  # the part for which a round waits for the last responses
 _NO_WORKERS_SECONDS: Final = 5.0
 
 
@@ -69,12 +72,13 @@ class MetricsCollector:
         self._workers = workers
         self._interval = interval
         self._on_stale = on_stale
-        self._max_concurrent = max_concurrent
+        self._slots = asyncio.Semaphore(max_concurrent)
         self._failures = FailureLog()
         self._begin()
 
     def _begin(self) -> None:
         self._queue: asyncio.Queue[tuple[float, str]] = asyncio.Queue()
+        self._queries: set[asyncio.Task[None]] = set()
         self._regions: dict[str, asyncio.Task[None]] = {}
         self._pending: set[str] = set()  # workers and regions whose queries are not finished
         self._all_received = asyncio.Event()
@@ -85,9 +89,7 @@ class MetricsCollector:
         """Collect until the control plane reports a newer leader."""
         loop = asyncio.get_running_loop()
         self._begin()
-        loops = [
-            asyncio.create_task(self._query_loop(), name=f"metrics-query-{n}") for n in range(self._max_concurrent)
-        ]
+        dispatcher = asyncio.create_task(self._dispatch(), name="metrics-queries")
         try:
             while True:
                 began = loop.time()
@@ -97,7 +99,8 @@ class MetricsCollector:
         except StaleTermError as refusal:
             self._on_stale(refusal)
         finally:
-            await cancel_and_wait([*loops, *self._regions.values()])
+            await cancel_and_wait([dispatcher])
+            await cancel_and_wait([*self._queries, *self._regions.values()])
 
     async def _round(self, began: float) -> bool:
         """Return whether there was a worker to measure."""
@@ -105,11 +108,11 @@ class MetricsCollector:
         if not measured:
             return False
         self._query_regions(measured)
-        self._queue_servers(measured, began)
+        spread = self._queue_servers(measured, began)
         del measured  # there will be newer records when all have responded
         self._all_received.clear()
         try:
-            async with asyncio.timeout(self._interval * _ROUND_FRACTION):
+            async with asyncio.timeout(spread + self._interval * _WAIT_FRACTION):
                 await self._all_received.wait()
         except TimeoutError:
             log.debug("round ended before all metrics arrived", missing=len(self._pending))
@@ -151,23 +154,36 @@ class MetricsCollector:
 
     # CML
 
-    def _queue_servers(self, measured: Sequence[Worker], began: float) -> None:
-        """Queue the workers that are not queued or being queried; those left over from the last round stay ahead."""
+    def _queue_servers(self, measured: Sequence[Worker], began: float) -> float:
+        """Queue the workers that are not queued or being queried; those left over from the last round stay ahead.
+
+        Returns the seconds after which the last query of this round is due.
+        """
         waiting = [worker.id for worker in measured if worker.id not in self._pending]
-        pace = self._interval * _SPREAD_FRACTION / max(1, len(waiting))
+        pace = min(self._interval * _SPREAD_FRACTION / max(1, len(waiting)), MAX_PACE)
         for place, worker_id in enumerate(waiting):
             self._pending.add(worker_id)
             self._queue.put_nowait((began + place * pace, worker_id))
+        return pace * len(waiting)
 
-    async def _query_loop(self) -> None:
+    async def _dispatch(self) -> None:
+        """Begin each query when it is due and there is a slot. A slow server does not take that of another."""
         loop = asyncio.get_running_loop()
         while True:
             due, worker_id = await self._queue.get()
-            try:
-                await asyncio.sleep(max(0.0, due - loop.time()))
-                await self._query(worker_id)
-            finally:
-                self._mark_received(worker_id)
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            is_slow = self._cml_monitor.is_slow(worker_id)
+            if not is_slow:
+                await self._slots.acquire()
+            task = asyncio.create_task(self._query(worker_id), name=f"metrics-query:{worker_id}")
+            self._queries.add(task)
+            task.add_done_callback(partial(self._query_ended, worker_id, has_slot=not is_slow))
+
+    def _query_ended(self, worker_id: str, task: asyncio.Task[None], *, has_slot: bool) -> None:
+        self._queries.discard(task)
+        if has_slot:
+            self._slots.release()
+        self._mark_received(worker_id)
 
     async def _query(self, worker_id: str) -> None:
         worker = self._workers().get(worker_id)  # the current record: an old one may have an outdated address

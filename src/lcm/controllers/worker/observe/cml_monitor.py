@@ -1,7 +1,8 @@
 """Queries the CML servers of workers, for all parts of the controller, and keeps their last responses.
 
-A query first reads what needs no account; only a server that reports ready is signed in to. Each part of a query fails
-alone: its value is then unknown, and the error is kept as text.
+A query first reads what needs no account; only a server that reports ready is signed in to. While it is ready, most
+queries read nothing but its statistics. Each part of a query fails alone: its value is then unknown, and the error is
+kept as text.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lcm.client.errors import ClientError
-from lcm.cml.errors import CMLAuthenticationError, CMLCertificateChangedError, CMLError, CMLUnauthorizedError
+from lcm.cml.errors import (
+    CMLAuthenticationError,
+    CMLCertificateChangedError,
+    CMLError,
+    CMLPollerError,
+    CMLUnauthorizedError,
+)
+from lcm.cml.reading import ServerQuery
 from lcm.controllers.common.accounts import NotAdoptedError
 from lcm.controllers.worker.observe.activity import ClockUnusableError, activity_events
 from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState, ServerOwner
@@ -23,6 +31,7 @@ from lcm.core.singleflight import Singleflight
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lcm.cml.reading import ServerReading
     from lcm.cml.spi import CMLSystemSPI
     from lcm.cml.types import Credentials, SystemStats
     from lcm.controllers.common.accounts import CmlAccounts
@@ -31,12 +40,12 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-MAX_CONCURRENT: Final = 50
+MAX_CONCURRENT: Final = 200
+SLOW_SECONDS: Final = 5.0
+"""A server whose query took longer uses slots of its own for the next one."""
 QUERY_TIMEOUT: Final = 45.0
 ACTIVITY_TIMEOUT: Final = 150.0
 """Seconds for a read of the activity events: long enough for a list of a million, with a sign-in before it."""
-DEFINITIONS_TIMEOUT: Final = 10.0
-HEALTH_TIMEOUT: Final = 10.0
 _NO_ADDRESS: Final = "the worker has no address"
 
 
@@ -58,6 +67,7 @@ class CmlMonitor:
         self._accounts = accounts
         self._address_of = address_of
         self._slots = asyncio.Semaphore(max_concurrent)
+        self._slow_slots = asyncio.Semaphore(max_concurrent)
         self._query_timeout = query_timeout
         self._on_ready_changed = on_ready_changed
         self._activity_slots = asyncio.Semaphore(max_concurrent)  # long reads must not delay other queries
@@ -77,6 +87,11 @@ class CmlMonitor:
         """The system statistics of the last query, if it returned any."""
         state = self._state(worker)
         return None if state is None else state.stats
+
+    def is_slow(self, worker_id: str) -> bool:
+        """Whether the last query of this worker's server took long."""
+        state = self._states.get(worker_id)
+        return state is not None and state.is_slow
 
     def license_age(self, worker: Worker) -> float | None:
         """Seconds since CML last reported the license; None if that is unknown."""
@@ -158,102 +173,118 @@ class CmlMonitor:
         state.activity_error = error
 
     async def _query(self, state: CmlServerState, address: str) -> None:
-        async with self._slots:
+        async with self._slow_slots if state.is_slow else self._slots:
             if not self._current(state):
                 return
+            loop = asyncio.get_running_loop()
+            began = loop.time()
             result = CmlQueryResult(license_requested=state.querying_license)
             try:
-                async with asyncio.timeout(self._query_timeout):
-                    await self._read_server(state, address, result)
-            except TimeoutError:
-                result.errors.append(self._timeout_error)
+                await self._read_server(state, address, result, began + self._query_timeout)
+            except CMLPollerError as error:
+                result.is_unknown = True
+                result.errors.append(error.cause)
             was_ready = state.ready
             state.update(result)
+            state.is_slow = loop.time() - began >= SLOW_SECONDS
             if was_ready is not None and was_ready != state.ready:
                 self._on_ready_changed(state.worker_id)  # it may have no pass of its own for long
 
-    async def _read_server(self, state: CmlServerState, address: str, result: CmlQueryResult) -> None:
-        try:
-            result.information = await self._cml.get_system_information(address)
-        except CMLError as error:
-            if isinstance(error, CMLCertificateChangedError):
-                result.presented = error.presented
-            result.errors.append(error.cause)
+    async def _read_server(self, state: CmlServerState, address: str, result: CmlQueryResult, deadline: float) -> None:
+        """Read without an account first, unless the server is known to be ready."""
+        if state.ready is not True and not await self._read_information(state, address, result, deadline):
             return
-        if not result.information.ready or not self._current(state):
+        account = await self._account(state, result, deadline)
+        if account is None:
+            if result.information is None:
+                await self._read_information(state, address, result, deadline)
             return
+        if not self._current(state):
+            return
+        version = state.version if result.information is None else result.information.version
+        query = ServerQuery(
+            address,
+            account,
+            information=result.information is None and state.information_due,
+            information_on_failure=result.information is None,
+            labs=state.labs_due,
+            nodes_before=state.nodes_when_counted,
+            license=result.license_requested,
+            health=state.kvm_due(),
+            definitions=state.definitions_due(version or ""),
+        )
+        result.license_epoch = state.license_epoch
+        reading = await self._cml.read_server(query, deadline - asyncio.get_running_loop().time())
+        result.still_ready = reading.information is None and reading.stats is not None
+        if query.information or reading.stats is None:
+            self._take_information(reading, result)
+        if result.is_ready:
+            self._take_parts(state, account, reading, result)
+        if reading.timed_out:
+            result.errors.append(self._timeout_error)
+
+    async def _read_information(
+        self, state: CmlServerState, address: str, result: CmlQueryResult, deadline: float
+    ) -> bool:
+        """Read what needs no account; returns whether the server is ready, and still that of this worker."""
+        reading = await self._cml.read_server(ServerQuery(address), deadline - asyncio.get_running_loop().time())
+        self._take_information(reading, result)
+        if reading.timed_out:
+            result.errors.append(self._timeout_error)
+        if result.information is None or not result.information.ready or not self._current(state):
+            return False
         if state.certificate is None and result.information.certificate is not None:
             # Not earlier: a server that still boots may present another certificate than later.
             self._trust(state, result.information.certificate)
             log.info("certificate pinned", worker_id=state.worker_id, address=address, sha256=state.certificate)
+        return True
+
+    def _take_information(self, reading: ServerReading, result: CmlQueryResult) -> None:
+        if reading.information is not None:
+            result.information = reading.information
+        error = reading.information_error
+        if error is not None:
+            if isinstance(error, CMLCertificateChangedError):
+                result.presented = error.presented
+            result.errors.append(error.cause)
+
+    async def _account(self, state: CmlServerState, result: CmlQueryResult, deadline: float) -> Credentials | None:
+        """The account to sign in with; None if there is none, or it cannot be read now."""
         try:
-            account = await self._accounts.get(state.worker)
+            async with asyncio.timeout_at(deadline):
+                return await self._accounts.get(state.worker)
         except NotAdoptedError:
             result.account_withheld = True
-            return
         except ClientError as error:
             result.errors.append(f"the account to sign in with cannot be read: {error}")
-            return
-        if self._current(state):
-            await self._read_with_account(state, address, account, result, result.information.version)
+        except TimeoutError:
+            result.errors.append(self._timeout_error)
+        return None
 
-    async def _read_with_account(
-        self, state: CmlServerState, address: str, account: Credentials, result: CmlQueryResult, version: str
+    def _take_parts(
+        self, state: CmlServerState, account: Credentials, reading: ServerReading, result: CmlQueryResult
     ) -> None:
-        """In parallel, so that one request without a response does not use up the time of the others."""
-        async with asyncio.TaskGroup() as requests:
-            requests.create_task(self._read_stats(state, address, account, result))
-            if result.license_requested:
-                requests.create_task(self._read_license(state, address, account, result))
-            if state.kvm_due():
-                requests.create_task(self._read_health(state, address, account, result))
-            if state.definitions_due(version):
-                requests.create_task(self._read_definitions(state, address, account, result))
-
-    async def _read_stats(
-        self, state: CmlServerState, address: str, account: Credentials, result: CmlQueryResult
-    ) -> None:
-        try:
-            result.stats = await self._cml.get_system_stats(address, account)
-        except CMLError as error:
+        """What was read with the account. Where health or definitions failed, what is known of them stays."""
+        for error in (reading.stats_error, reading.license_error, reading.health_error, reading.definitions_error):
             self._account_refused(state, account, error)
-            if isinstance(error, CMLAuthenticationError | CMLUnauthorizedError):
-                result.refusal = f"CML refuses the account {account.username!r}: {error.cause}"
-            result.errors.append(f"statistics: {error.cause}")
+        result.stats, result.labs_counted = reading.stats, reading.labs_counted
+        if reading.stats_error is not None:
+            if isinstance(reading.stats_error, CMLAuthenticationError | CMLUnauthorizedError):
+                result.refusal = f"CML refuses the account {account.username!r}: {reading.stats_error.cause}"
+            result.errors.append(f"statistics: {reading.stats_error.cause}")
+        if reading.license_began is not None:
+            result.license_call_began = reading.license_began
+        result.license_state = reading.license_state
+        if reading.license_error is not None:
+            result.errors.append(f"license: {reading.license_error.cause}")
+        result.kvm_enabled, result.definitions = reading.kvm_enabled, reading.definitions
+        if reading.health_error is not None:
+            log.info("health cannot be read", worker_id=state.worker_id, error=str(reading.health_error))
+        if reading.definitions_error is not None:
+            error_text = str(reading.definitions_error)
+            log.info("node definitions cannot be read", worker_id=state.worker_id, error=error_text)
 
-    async def _read_health(
-        self, state: CmlServerState, address: str, account: Credentials, result: CmlQueryResult
-    ) -> None:
-        """On failure what is known of KVM stays, and the server still counts as ready."""
-        try:
-            async with asyncio.timeout(HEALTH_TIMEOUT):
-                result.kvm_enabled = (await self._cml.get_system_health(address, account)).kvm_enabled
-        except (CMLError, TimeoutError) as error:
-            self._account_refused(state, account, error)
-            log.info("health cannot be read", worker_id=state.worker_id, error=str(error) or "too slow")
-
-    async def _read_definitions(
-        self, state: CmlServerState, address: str, account: Credentials, result: CmlQueryResult
-    ) -> None:
-        """On failure the known definitions stay, and the server still counts as ready."""
-        try:
-            async with asyncio.timeout(DEFINITIONS_TIMEOUT):
-                result.definitions = await self._cml.get_node_definitions(address, account)
-        except (CMLError, TimeoutError) as error:
-            self._account_refused(state, account, error)
-            log.info("node definitions cannot be read", worker_id=state.worker_id, error=str(error) or "too slow")
-
-    async def _read_license(
-        self, state: CmlServerState, address: str, account: Credentials, result: CmlQueryResult
-    ) -> None:
-        result.license_call_began, result.license_epoch = clock.boottime(), state.license_epoch
-        try:
-            result.license_state = await self._cml.get_license(address, account)
-        except CMLError as error:
-            self._account_refused(state, account, error)
-            result.errors.append(f"license: {error.cause}")
-
-    def _account_refused(self, state: CmlServerState, account: Credentials | None, error: Exception) -> None:
+    def _account_refused(self, state: CmlServerState, account: Credentials | None, error: Exception | None) -> None:
         """A refused account may have been changed: read it again, but only once for each account."""
         if isinstance(error, CMLAuthenticationError) and account is not None and account != state.refused:
             state.refused = account

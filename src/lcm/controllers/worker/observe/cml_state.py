@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 _MAX_WORD_LENGTH: Final = 64
 _MAX_ERROR_LENGTH: Final = 900
 _NEVER: Final = -math.inf
+INFORMATION_INTERVAL: Final = 120.0
+"""Seconds between two reads of version and readiness while a server is ready and its statistics can be read."""
+LABS_INTERVAL: Final = 300.0
+"""Seconds between two counts of the labs while the numbers of nodes stay the same."""
 DEFINITIONS_INTERVAL: Final = 3600.0
-"""Seconds between two reads of the node definitions of a server; another CML version is read at once."""
+"""Seconds between two reads of the node definitions of a server; a new CML version is followed by one more."""
 DEFINITIONS_RETRY_INTERVAL: Final = 300.0
 """Seconds after which a failed read of them is retried."""
 _MAX_DEFINITIONS: Final = 2_000
@@ -40,7 +44,10 @@ class CmlQueryResult:
     began: float = field(default_factory=clock.boottime)
     queried_at: datetime = field(default_factory=clock.now)
     information: SystemInformation | None = None
+    still_ready: bool = False  # whether the information of an earlier query counts on
+    is_unknown: bool = False  # whether the server was not asked at all
     stats: SystemStats | None = None
+    labs_counted: bool = False
     license_state: LicenseState | None = None
     license_call_began: float = _NEVER
     license_epoch: int = -1
@@ -50,6 +57,11 @@ class CmlQueryResult:
     account_withheld: bool = False  # whether no account may be sent to it
     presented: str | None = None  # another certificate than the pinned one
     errors: list[str] = field(default_factory=list)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the server says that it is ready, or said so shortly before."""
+        return self.still_ready if self.information is None else self.information.ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,12 @@ class CmlServerState:
     definitions: tuple[str, ...] | None = None
     kvm_enabled: bool | None = None
     license_epoch: int = 0  # grows when the license is deregistered: responses to earlier requests do not count
+    is_slow: bool = False  # whether the last query took long: others must not wait for the next one
     _queried_at: float = _NEVER
+    _information_read_at: float = _NEVER
+    _labs: int | None = None
+    _labs_counted_at: float = _NEVER
+    _nodes_when_counted: tuple[int | None, int | None] | None = None
     _license_queried_at: float = _NEVER
     _license_state: LicenseState | None = None
     _license_call_began: float = _NEVER  # when the call began that returned the license
@@ -117,12 +134,13 @@ class CmlServerState:
     def update(self, result: CmlQueryResult) -> None:
         """Store the result of a query. What it did not return becomes unknown, except the version."""
         self._queried_at, self.queried_at = result.began, result.queried_at
-        self.ready = result.information is not None and result.information.ready and not result.refusal
+        self.ready = None if result.is_unknown else result.is_ready and not result.refusal
         self.refusal, self.presented = result.refusal, result.presented
         self.account_withheld = result.account_withheld
         if result.information is not None:
             self.version = printable_text(result.information.version)[:_MAX_WORD_LENGTH]
-        self.stats = result.stats
+            self._information_read_at = result.began
+        self._update_stats(result)
         if result.definitions is not None:
             names = sorted({printable_text(name)[:_MAX_WORD_LENGTH] for name in result.definitions} - {""})
             self.definitions = tuple(names[:_MAX_DEFINITIONS])
@@ -137,6 +155,27 @@ class CmlServerState:
             self._license_state, self._license_call_began = (
                 (result.license_state, result.license_call_began) if current else (None, _NEVER)
             )
+
+    def _update_stats(self, result: CmlQueryResult) -> None:
+        if result.stats is not None and result.labs_counted:
+            self._labs, self._labs_counted_at = result.stats.labs, result.began
+            self._nodes_when_counted = (result.stats.nodes, result.stats.running_nodes)
+        self.stats = None if result.stats is None else replace(result.stats, labs=self._labs)
+
+    @property
+    def information_due(self) -> bool:
+        """Whether to read version and readiness now. Those of a server that was not ready are always due."""
+        return self.ready is not True or clock.boottime() - self._information_read_at >= INFORMATION_INTERVAL
+
+    @property
+    def labs_due(self) -> bool:
+        """Whether to count the labs now, whatever the numbers of nodes are."""
+        return self._labs is None or clock.boottime() - self._labs_counted_at >= LABS_INTERVAL
+
+    @property
+    def nodes_when_counted(self) -> tuple[int | None, int | None] | None:
+        """Nodes and running nodes when the labs were counted; other numbers mean that the labs may have changed."""
+        return self._nodes_when_counted
 
     def definitions_due(self, version: str) -> bool:
         """Whether to read the node definitions now; returns True once, whatever the read returns."""

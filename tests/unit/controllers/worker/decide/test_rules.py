@@ -820,6 +820,17 @@ def test_cml_that_refuses_the_account_is_not_ready_says_why_and_is_stuck_in_the_
     assert is_stuck(decided(worker_in("RUNNING", status_since=seconds_ago(1_801)), observed))
 
 
+def test_a_server_that_was_not_polled_is_unknown_not_down() -> None:
+    """cloud-and-cml.md#polling: a poller that fails says nothing about its servers."""
+    error = "the poller process 0 does not respond: it was ended by signal 9"
+    unknown = CmlObservation(queried_at=NOW, ready=None, error=error)
+    decision = decided(worker_in("RUNNING"), observing("running", cml=unknown))
+    (ready,) = [each for each in decision.conditions if each.type is ConditionType.CML_READY]
+    assert (ready.status, ready.reason, ready.message) == (ConditionStatus.UNKNOWN, "NotPolled", error)
+    assert decision.reason == f"the instance runs, but it is not known whether CML is ready: {error}"
+    assert not is_stuck(decision)
+
+
 def test_a_changed_certificate_says_what_to_do_and_is_recorded() -> None:
     """cloud-and-cml.md#certificates: the remedy is a command, not a restart."""
     changed = CmlObservation(queried_at=NOW, ready=False, certificate="a0" * 32, presented="b0" * 32)

@@ -147,7 +147,7 @@ async def test_cml_fails_alone() -> None:
     """worker-lifecycle.md#running: CML fails alone."""
     scene = Scene(2)
     await scene.run(50)
-    scene.server(0).failures["information"] = CMLNotReadyError("10.0.0.0", "refused")
+    scene.server(0).failures["all"] = CMLNotReadyError("10.0.0.0", "refused")
     scene.batches.clear()
     await scene.run(50)
     ((failed,), (well,)) = scene.of(0), scene.of(1)
@@ -176,7 +176,7 @@ async def test_a_hanging_server_delays_only_itself() -> None:
     scene = Scene(20)
     scene.server(3).hanging.add("information")
     await scene.run(INTERVAL * 2 - 1)
-    assert all(at - round_ * INTERVAL < 40 for round_, (at, _) in enumerate(scene.batches))
+    assert all(at - round_ * INTERVAL < 15 for round_, (at, _) in enumerate(scene.batches))
     assert [len(scene.of(number)) for number in range(20)] == [2] * 20
     assert [sample.labs_count for sample in scene.of(3)] == [None, None]
     assert all(sample.labs_count == 3 for number in range(20) if number != 3 for sample in scene.of(number))
@@ -212,8 +212,27 @@ async def test_a_hanging_region_delays_only_its_own_metrics() -> None:
     assert scene.metrics.calls.count(("us-east-1", 1)) == 1, "it is not queried again before it has responded"
 
 
-async def test_servers_are_queried_over_half_the_interval_and_the_cloud_at_once() -> None:
-    scene = Scene(300)
+async def test_servers_are_queried_over_the_whole_interval_and_the_cloud_at_once() -> None:
+    scene = Scene(1200)
+    times = _record_query_times(scene)
+    async with scene.running(0.1):
+        assert scene.metrics.calls == [("eu-west-1", 1200)]
+        await asyncio.sleep(INTERVAL - 1)
+    assert len(times) == 1200
+    assert max(sum(1 for at in times if second <= at < second + 1) for second in range(60)) <= 25
+    assert 50 < max(times) <= 51
+
+
+async def test_a_small_fleet_is_queried_within_seconds_but_not_at_once() -> None:
+    scene = Scene(8)
+    times = _record_query_times(scene)
+    async with scene.running(INTERVAL / 2):
+        assert len(times) == 8
+        assert 1.5 < max(times) < 2.5
+        assert len(scene.samples) == 8, "a round ends when all have responded"
+
+
+def _record_query_times(scene: Scene) -> list[float]:
     times: list[float] = []
     query = scene.cml.get_system_information
 
@@ -222,12 +241,19 @@ async def test_servers_are_queried_over_half_the_interval_and_the_cloud_at_once(
         return await query(address)
 
     scene.cml.get_system_information = recorded  # type: ignore[method-assign]
-    async with scene.running(0.1):
-        assert scene.metrics.calls == [("eu-west-1", 300)]
-        await asyncio.sleep(INTERVAL - 1)
-    assert len(times) == 300
-    assert max(sum(1 for at in times if second <= at < second + 1) for second in range(30)) <= 11
-    assert 29 < max(times) <= 30
+    return times
+
+
+async def test_hanging_servers_take_no_slot_from_the_others() -> None:
+    """More servers hang than slots exist: after their first round they wait for each other only."""
+    scene = Scene(40, max_concurrent=4)
+    for number in range(0, 40, 2):
+        scene.server(number).hanging.add("information")
+    async with scene.running(INTERVAL * 10):
+        scene.batches.clear()
+        await asyncio.sleep(INTERVAL * 3)
+    for number in range(1, 40, 2):
+        assert len([sample for sample in scene.of(number) if sample.labs_count == 3]) == 3
 
 
 async def test_a_few_tasks_serve_thousands() -> None:
@@ -296,7 +322,7 @@ async def test_cancellation_leaves_nothing_behind_and_it_can_run_again() -> None
     scene.server(1).hanging.add("information")
     scene.metrics.hanging.add("eu-west-1")
     before = asyncio.all_tasks()
-    await scene.run(10)
+    await scene.run(5)
     await asyncio.sleep(0.01)
     assert asyncio.all_tasks() == before
     assert scene.cml.busy == scene.metrics.busy == 0
@@ -315,7 +341,7 @@ async def test_a_new_leader_without_a_list_tries_again_soon() -> None:
 
 async def test_a_worker_that_stops_before_its_turn_is_not_queried() -> None:
     scene = Scene(3)
-    async with scene.running(5):
+    async with scene.running(0.3):
         scene.change(2, status="STOPPED", public_ip=None)
         await asyncio.sleep(INTERVAL - 6)
     assert "10.0.0.2" not in scene.cml.dialled

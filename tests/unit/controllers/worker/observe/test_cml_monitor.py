@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +11,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from lcm.client.errors import UnreachableError
-from lcm.cml.errors import CMLNotReadyError, CMLProtocolError, CMLTlsError, CMLUnauthorizedError
+from lcm.cml.errors import CMLNotReadyError, CMLPollerError, CMLProtocolError, CMLTlsError, CMLUnauthorizedError
 from lcm.cml.types import Credentials, LicensePhase
 from lcm.controllers.common.accounts import CmlAccounts
 from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
+from lcm.controllers.worker.observe.cml_state import INFORMATION_INTERVAL, LABS_INTERVAL
 from lcm.controllers.worker.observe.observation import CmlObservation
 from lcm.core import clock
 from tests.support.records.workers import a_worker
 from tests.support.virtual.fake_cml import DEFAULT, FakeCml, FakeSecrets, FakeServer
 
 if TYPE_CHECKING:
+    from lcm.cml.reading import ServerQuery, ServerReading
     from lcm.model.worker.record import Worker
 
 HERE = "192.0.2.1"
@@ -108,7 +111,7 @@ async def test_a_server_that_is_still_starting_is_not_signed_in_to(scene: Scene)
 )
 async def test_a_failed_query_keeps_the_version(scene: Scene, error: Exception) -> None:
     await scene.query()
-    scene.server.failures["information"] = error
+    scene.server.failures["all"] = error
     observation = await scene.query()
     assert (observation.ready, observation.version, observation.nodes, observation.license) == (
         False,
@@ -175,9 +178,9 @@ async def test_a_recent_result_is_not_queried_again(scene: Scene) -> None:
     await scene.query()
     await asyncio.sleep(20)
     await scene.query(max_age=30)
-    assert scene.server.calls["information"] == 1
+    assert scene.server.calls["stats"] == 1
     await scene.query(max_age=10)
-    assert scene.server.calls["information"] == 2
+    assert scene.server.calls["stats"] == 2
 
 
 async def test_a_failed_query_is_not_repeated_by_every_caller(scene: Scene) -> None:
@@ -193,12 +196,79 @@ async def test_concurrent_callers_share_a_query(scene: Scene) -> None:
     assert scene.server.calls == {"information": 1, "stats": 1, "license": 1, "health": 1, "definitions": 1}
 
 
+async def test_a_ready_server_is_asked_for_what_changes_rarely_only_now_and_then(scene: Scene) -> None:
+    """Ten minutes of polling: the statistics every minute, the rest within its bounds."""
+    for _ in range(10):
+        observation = await scene.query(with_license=False)
+        assert (observation.ready, observation.version, observation.labs) == (True, "2.9.1+build.7", 3)
+        await asyncio.sleep(60)
+    calls = scene.server.calls
+    assert calls["stats"] == 10
+    assert (calls["information"], calls["labs"]) == (5, 0)
+    assert scene.server.labs_counted == 2
+
+
+async def test_labs_are_counted_at_once_when_the_nodes_change(scene: Scene) -> None:
+    await scene.query()
+    scene.server.stats = replace(scene.server.stats, labs=4, nodes=13)
+    assert (await scene.query()).labs == 4
+    scene.server.stats = replace(scene.server.stats, labs=5)
+    assert (await scene.query()).labs == 4, "a lab without nodes"
+    await asyncio.sleep(LABS_INTERVAL)
+    assert (await scene.query()).labs == 5
+
+
+async def test_a_server_that_is_no_longer_ready_is_noticed_within_the_interval(scene: Scene) -> None:
+    await scene.query()
+    scene.server.ready = False
+    await asyncio.sleep(INFORMATION_INTERVAL)
+    observation = await scene.query()
+    assert (observation.ready, observation.error, observation.nodes) == (False, "", None)
+    scene.server.ready = True
+    assert (await scene.query()).ready, "one that is not ready is asked every time"
+
+
+async def test_a_ready_server_whose_statistics_fail_says_at_once_whether_it_is_ready(scene: Scene) -> None:
+    await scene.query()
+    scene.server.ready = False
+    scene.server.failures["stats"] = CMLNotReadyError(HERE, "HTTP 502")
+    observation = await scene.query()
+    assert (observation.ready, observation.error) == (False, "")
+    scene.server.ready = True
+    del scene.server.failures["stats"]
+    await scene.query()
+    scene.server.hanging.add("stats")
+    began = clock.boottime()
+    observation = await scene.query()
+    assert (observation.ready, observation.nodes) == (True, None)
+    assert observation.error == "no complete response within 45 s"
+    assert clock.boottime() - began <= 45
+    scene.server.hanging.clear()
+
+
+async def test_a_server_that_no_poller_asked_is_neither_ready_nor_down(scene: Scene) -> None:
+    await scene.query()
+    read_server = scene.cml.read_server
+
+    async def fail(query: ServerQuery, seconds: float) -> ServerReading:
+        raise CMLPollerError(query.address, "the poller process does not run")
+
+    scene.cml.read_server = fail  # type: ignore[method-assign]
+    observation = await scene.query()
+    assert (observation.ready, observation.error) == (None, "the poller process does not run")
+    assert observation.queried_at is not None
+    scene.cml.read_server = read_server  # type: ignore[method-assign]
+    await asyncio.sleep(1)
+    assert (await scene.query()).ready
+
+
 async def test_kvm_is_read_once_an_hour_and_after_each_start(scene: Scene) -> None:
     scene.server.kvm = True
     assert (await scene.query()).kvm_enabled is True
     scene.server.kvm = False
     await asyncio.sleep(3000)
     assert (await scene.query()).kvm_enabled is True
+    await asyncio.sleep(INFORMATION_INTERVAL)
     scene.server.ready = False
     await scene.query()
     scene.server.ready = True
@@ -236,6 +306,8 @@ async def test_node_definitions_are_read_once_an_hour_and_for_each_version(scene
     await asyncio.sleep(3000)
     assert (await scene.query()).definitions == ("alpine", "iosv")
     scene.server.version = "2.10.0+build.1"
+    await asyncio.sleep(INFORMATION_INTERVAL)
+    assert (await scene.query()).version == "2.10.0+build.1"
     assert (await scene.query()).definitions == ("alpine",)
     assert scene.server.calls["definitions"] == 2
     await asyncio.sleep(3601)
@@ -265,19 +337,19 @@ async def test_a_query_in_flight_is_shared_only_if_it_began_late_enough(scene: S
     strict, stricter = asyncio.create_task(scene.query()), asyncio.create_task(scene.query())
     queried_at = clock.now()
     assert await patient == await first
-    assert scene.server.calls["information"] == 1
+    assert scene.server.calls["stats"] == 1
     observed_at = (await strict).queried_at
     assert (await stricter).queried_at == observed_at
     assert observed_at is not None
     assert observed_at >= queried_at, "a drain must not use a result from before it began"
-    assert scene.server.calls["information"] == 2
+    assert scene.server.calls["stats"] == 2
 
 
 async def test_a_query_with_license_does_not_share_one_without(scene: Scene) -> None:
     without, observation = await asyncio.gather(scene.query(with_license=False), scene.query())
     assert without.license is None
     assert observation.license is not None
-    assert scene.server.calls["information"] == 2
+    assert scene.server.calls["stats"] == 2
 
 
 async def test_a_cancelled_caller_does_not_affect_the_others(scene: Scene) -> None:
@@ -415,7 +487,7 @@ async def test_after_deregistration_the_license_is_unknown_until_it_is_read_agai
     await asyncio.sleep(10)
     assert await phase(scene) is LicensePhase.REGISTERED
     reading = asyncio.create_task(phase(scene))
-    await asyncio.sleep(0.15)
+    await asyncio.sleep(0.05)
     scene.monitor.license_released("w-1")
     assert scene.monitor.last_observation(scene.worker).license is None
     assert await reading is None, "it was read before it was deregistered"
@@ -472,7 +544,7 @@ async def test_age_is_counted_from_the_start_of_a_query(scene: Scene) -> None:
         seconds=20, milliseconds=50
     )
     await scene.query(max_age=15)
-    assert scene.server.calls["information"] == 2
+    assert scene.server.calls["stats"] == 2
 
 
 # Certificates

@@ -125,5 +125,7 @@ def cml_conditions(worker: Worker, observed: Observation) -> tuple[ConditionUpda
     if observed.cml.refusal:
         message = f"{observed.cml.refusal}; correct the account of the worker, or CML_DEFAULT_USERNAME and its password"
         return (ConditionUpdate(ConditionType.CML_READY, ConditionStatus.FALSE, "AccountRefused", message),)
+    if observed.cml.ready is None:
+        return (ConditionUpdate(ConditionType.CML_READY, ConditionStatus.UNKNOWN, "NotPolled", observed.cml.error),)
     why = observed.cml.error or "CML is not ready yet"
     return (ConditionUpdate(ConditionType.CML_READY, ConditionStatus.FALSE, "NotReady", why),)
