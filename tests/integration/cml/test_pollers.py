@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 SECONDS = 120.0
 FIRST, SECOND = "10.0.0.1", "10.0.0.2"  # of different processes, if there are two
-EVERYTHING = {"license": True, "health": True, "definitions": True}
+EVERYTHING: dict[str, Any] = {"license": True, "health": True, "definitions": True}
 
 
 @asynccontextmanager
