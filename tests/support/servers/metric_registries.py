@@ -66,7 +66,9 @@ async def _collect(folder: Path) -> Metrics:
     """Assemble a control plane and controllers as processes do, without starting them, and scrape all metrics."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     etcd = connect_coordination(StandaloneControllerSettings())
-    settings = WorkerControllerProcessSettings(lcm_controller_token=SecretStr(_TOKEN), aws_default_region="eu-west-1")
+    settings = WorkerControllerProcessSettings(
+        lcm_controller_token=SecretStr(_TOKEN), aws_default_region="eu-west-1", cml_poller_processes=1
+    )
     async with aclosing(NetworkTransport(idle_seconds=0.0, max_idle=0)) as http:
         plane = make_control_plane(ControlPlaneComponentSettings(lcm_data_dir=folder), MemoryCoordination(), http)
         cloud, cml, control = connect_aws(settings), connect_cml(settings), make_control_plane_client(settings)
