@@ -23,6 +23,7 @@ from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import Insecure
 from lcm.cml.client.transport import CMLTransport
 from lcm.cml.errors import CMLNotReadyError
+from lcm.cml.reading import read_server
 from lcm.cml.types import CMLActivity, ComputeHealth, LicenseState, SystemHealth, SystemInformation, SystemStats, Usage
 from lcm.core import clock
 from lcm.core.hosting import Host, HostedService, cancel_and_wait, run_process
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from lcm.cloud.simulated import SimulatedCloud
     from lcm.cloud.simulated.region import SimulatedRegion
     from lcm.cloud.types import InstanceState
+    from lcm.cml.reading import ServerQuery, ServerReading
     from lcm.cml.types import Credentials, DeregistrationResult
     from lcm.controllers.worker.controller import WorkerReconciler
 
@@ -77,6 +79,9 @@ class Arrivals(SimulatedProvider):
 
 class AtHand:
     """CML servers that respond immediately. Nothing is sent: the addresses of these workers belong to others."""
+
+    async def read_server(self, query: ServerQuery, seconds: float) -> ServerReading:
+        return await read_server(self, query, seconds)
 
     async def get_system_information(self, address: str) -> SystemInformation:
         return _INFORMATION
