@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lcm.client.resources.fleet import Fleet
     from lcm.client.resources.internal import InternalApi
     from lcm.client.resources.lablets import Definitions, Lablets
+    from lcm.client.resources.subscriptions import Subscriptions
     from lcm.client.resources.system import Access, Probes
     from lcm.client.resources.workers import Templates, Workers
     from lcm.http.transport import HttpTransport
@@ -79,6 +80,13 @@ class Client:
         from lcm.client.resources.fleet import Fleet
 
         return Fleet(self._transport)
+
+    @cached_property
+    def subscriptions(self) -> Subscriptions:
+        """Subscriptions to notifications."""
+        from lcm.client.resources.subscriptions import Subscriptions
+
+        return Subscriptions(self._transport)
 
     @cached_property
     def access(self) -> Access:

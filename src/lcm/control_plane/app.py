@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.auth.headers import SecurityHeadersMiddleware
 from lcm.control_plane.http import errors, internal, routing
-from lcm.control_plane.http.api import activity, auth, definitions, fleet, lablets, templates, workers
+from lcm.control_plane.http.api import activity, auth, definitions, fleet, lablets, subscriptions, templates, workers
 from lcm.control_plane.http.openapi import DocumentedApp
 from lcm.control_plane.web import routing as site
 from lcm.http.request_limits import MAX_BODY_BYTES, RequestLimitsMiddleware
@@ -50,6 +50,7 @@ def make_app(services: Services, version: str) -> FastAPI:
         activity.router,
         fleet.system_router,
         activity.events_router,
+        subscriptions.router,
         auth.router,
         auth.session_router,
         internal.router,

@@ -13,6 +13,7 @@ from lcm.control_plane.fleet.service import FleetService
 from lcm.control_plane.fleet.system import ControlPlaneProcess, SystemService
 from lcm.control_plane.lablets.controller_writes import LabletControllerWrites
 from lcm.control_plane.lablets.service import LabletService
+from lcm.control_plane.notifications.subscriptions import SubscriptionService
 from lcm.control_plane.workers.controller_writes import WorkerControllerWrites
 from lcm.control_plane.workers.metrics import MetricsService
 from lcm.control_plane.workers.previews import PreviewService
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.http.deps import Authenticator
     from lcm.control_plane.journal.sse import EventStream
+    from lcm.control_plane.notifications.sender import NotificationSender
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Services:
     system: SystemService
     lablets: LabletService
     lablet_writes: LabletControllerWrites
+    subscriptions: SubscriptionService
+    sender: NotificationSender | None
 
     @classmethod
     def create(
@@ -55,8 +59,9 @@ class Services:
         *,
         metrics_retention_hours: float = 48.0,
         process: ControlPlaneProcess | None = None,
+        sender: NotificationSender | None = None,
     ) -> Services:
-        """Create all services over one store."""
+        """Create all services over one store. Without a sender, subscriptions are kept and nothing is sent."""
         fleet, plan = FleetService(context), PlanService(context)
         return cls(
             context=context,
@@ -74,6 +79,8 @@ class Services:
             system=SystemService(context, fleet, stream, process or ControlPlaneProcess({})),
             lablets=LabletService(context),
             lablet_writes=LabletControllerWrites(context),
+            subscriptions=SubscriptionService(context),
+            sender=sender,
         )
 
 

@@ -20,9 +20,13 @@ from lcm.http.proxy import MAX_PROXY_HEADER_BYTES, ProxyAddress, check_connect_r
 from lcm.http.transport import ConnectionFailedError, ConnectTimeoutError, HttpRequest, ProxyError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
+    from typing import TypeAlias
 
     from lcm.http.connection import ConnectionResponse
+
+    Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 # A server that vanished without a word is noticed within a minute: 30 s idle, then three probes.
@@ -73,11 +77,14 @@ class NetworkTransport:
         max_idle: int,
         write_idle_seconds: float = WRITE_IDLE_SECONDS,
         proxy: ProxyAddress | None = None,
+        resolve: Resolve | None = None,
     ) -> None:
+        """With `resolve`, connections go only to the addresses that it returns; otherwise the system resolves names."""
         self._idle_seconds = idle_seconds
         self._write_idle_seconds = write_idle_seconds
         self._max_idle = max_idle
         self._proxy = proxy
+        self._resolve = resolve
         self._open: dict[Connection, _Origin] = {}
         self._idle: dict[Connection, _Idle] = {}
         self._idle_by_origin: dict[_Origin, list[Connection]] = {}
@@ -190,8 +197,24 @@ class NetworkTransport:
 
     async def _connect_directly(self, origin: _Origin) -> Connection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(Connection, origin.host, origin.port, ssl=origin.tls)
-        return connection
+        if self._resolve is None:
+            _, connection = await loop.create_connection(Connection, origin.host, origin.port, ssl=origin.tls)
+            return connection
+        # The name is resolved once and the connection goes to an address: a second answer of the name server counts
+        # for nothing. The certificate must still be that of the name.
+        name = origin.host if origin.tls is not None else None
+        addresses = await self._resolve(origin.host, origin.port)
+        for number, address in enumerate(addresses, 1):
+            try:
+                _, connection = await loop.create_connection(
+                    Connection, address, origin.port, ssl=origin.tls, server_hostname=name
+                )
+            except OSError:
+                if number == len(addresses):
+                    raise
+            else:
+                return connection
+        raise OSError(f"{origin.host} has no address")
 
     async def _tunnel(self, origin: _Origin) -> Connection:
         assert self._proxy is not None

@@ -23,6 +23,7 @@ from lcm.settings.groups.control_plane import (
     FleetDefaultSettings,
     FleetSourceSettings,
     LabletPlanningSettings,
+    NotificationSettings,
     StoreSettings,
 )
 from lcm.settings.groups.controllers import (
@@ -54,6 +55,7 @@ __all__ = [
     "LabletPlanningSettings",
     "LoadedSettings",
     "LogSettings",
+    "NotificationSettings",
     "PrivateCaSettings",
     "ReconcileSettings",
     "RegionSettings",

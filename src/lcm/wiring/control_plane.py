@@ -37,6 +37,8 @@ from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
 from lcm.control_plane.journal.retention import MaintenanceService, RetentionPolicy, delete_expired_entries
 from lcm.control_plane.journal.sse import EventStream
 from lcm.control_plane.lablets.retention import remove_ended_lablets
+from lcm.control_plane.notifications.metrics import NotificationCollector
+from lcm.control_plane.notifications.subscriptions import delete_expired_letters
 from lcm.control_plane.records.idempotency import delete_expired_responses
 from lcm.control_plane.records.kinds import ALL_KINDS, backfill_fields
 from lcm.control_plane.records.unit_of_work import UnitOfWork
@@ -66,6 +68,7 @@ from lcm.settings import (
     HttpSettings,
     LabletPlanningSettings,
     LogSettings,
+    NotificationSettings,
     PrivateCaSettings,
     RegionSettings,
     StoreSettings,
@@ -77,6 +80,7 @@ from lcm.wiring.connections import (
     connect_coordination,
 )
 from lcm.wiring.listener import make_http_server
+from lcm.wiring.notifications import make_sender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,6 +101,7 @@ class ControlPlaneComponentSettings(
     FleetDefaultSettings,
     FleetSourceSettings,
     LabletPlanningSettings,
+    NotificationSettings,
     RegionSettings,
     ControllerTokenSettings,
     HttpSettings,
@@ -247,6 +252,7 @@ def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> 
             "idempotent responses": lambda: delete_expired_responses(store, clock.earliest_now()),
             "journal": lambda: delete_expired_entries(store, retention),
             "secrets of ended workers": lambda: withdraw_ended(parts.context.unit_of_work),
+            "dead letters": lambda: delete_expired_letters(store),
             "lablets": lambda: remove_ended_lablets(parts.context.unit_of_work, settings.lablet_retention_days),
         }
     )
@@ -309,18 +315,20 @@ def make_control_plane(
         "coordination": coordination.description,
         "regions": list(plane.regions),
     }
+    sender = make_sender(settings, settings.lcm_ca_file, plane, feed)
     process = ControlPlaneProcess(about, describe_store(settings), mirrors)
     parts = Services.create(
-        plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours, process=process
+        plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours, process=process, sender=sender
     )
     opened = _StoreService(store, parts, settings, about)
     REGISTRY.register(ControlPlaneCollector(mirrors, stream))
+    REGISTRY.register(NotificationCollector(sender))
     costs = FleetCostCollector(parts.fleet.summary)
     REGISTRY.register(costs)
     app = make_app(parts, installed_version())
-    app.include_router(process_routes([opened, feed, *mirrors, stream], about, before_scrape=costs.refresh))
+    app.include_router(process_routes([opened, feed, *mirrors, stream, sender], about, before_scrape=costs.refresh))
     server = make_http_server(app, settings, settings.control_plane_port, "CONTROL_PLANE_PORT")
-    services = [opened, feed, SecurityLogWriter(gate.security_log), *mirrors, server, stream]
+    services = [opened, feed, SecurityLogWriter(gate.security_log), *mirrors, server, stream, sender]
     services += [make_maintenance(settings, store, parts), FleetHistoryRecorder(parts.fleet_history)]
     return ControlPlaneAssembly(parts, services, server, about)
 

@@ -47,6 +47,9 @@ NO_SCHEMA_SAYS = {
     "ends_at": "time goes on",
     "topology": "it is YAML in a text, and what it uses must be listed elsewhere",
     "definition": "names and versions cannot be mixed",
+    "url": "which URLs are valid is more than a pattern, and e-mail has none",
+    "recipients": "only e-mail has any",
+    "filter": "records pass over names that they do not know, requests do not",
     "requirements": "records pass over names that they do not know, requests do not",
 }
 """Fields that can be rejected although they fit the document, and why the document cannot express it."""

@@ -275,3 +275,34 @@ async def test_a_closed_transport_sends_nothing(http: NetworkTransport) -> None:
         await server.wait_until_open(0)
         with pytest.raises(RuntimeError, match="closed"):
             await call(http, server.url)
+
+
+async def test_with_a_resolver_connections_go_to_its_addresses_only() -> None:
+    asked: list[str] = []
+
+    async def resolve(host: str, port: int) -> list[str]:
+        asked.append(host)
+        return ["127.0.0.1"] if host == "hooks.test" else []
+
+    async with (
+        aclosing(NetworkTransport(idle_seconds=30.0, max_idle=2, resolve=resolve)) as http,
+        ScriptedServer() as server,
+    ):
+        assert await call(http, f"http://hooks.test:{server.port}/x", "POST", body=b"{}") == (200, b"ok")
+        assert f"Host: hooks.test:{server.port}".encode() in server.requests[0]
+        with pytest.raises(ConnectionFailedError, match="has no address"):
+            await call(http, f"http://localhost:{server.port}/")
+        assert asked == ["hooks.test", "localhost"]
+
+
+async def test_a_resolver_that_denies_a_host_leaves_the_request_unsent() -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        raise OSError(f"{host} is not allowed")
+
+    async with (
+        aclosing(NetworkTransport(idle_seconds=30.0, max_idle=2, resolve=resolve)) as http,
+        ScriptedServer() as server,
+    ):
+        with pytest.raises(ConnectionFailedError, match="is not allowed"):
+            await call(http, server.url)
+        assert server.connections == 0

@@ -19,6 +19,8 @@ from lcm.control_plane.fleet.templates import seed_templates
 from lcm.control_plane.http.deps import Authenticator
 from lcm.control_plane.journal.feed import JournalFeed
 from lcm.control_plane.journal.sse import EventStream
+from lcm.control_plane.notifications.lease import AlwaysHeld
+from lcm.control_plane.notifications.sender import NotificationSender, SenderConfig, TargetFactory
 from lcm.control_plane.records.kinds import ALL_KINDS
 from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.encryption import SecretBox
@@ -27,6 +29,7 @@ from lcm.control_plane.services import Services
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind
+from tests.support.network.webhook_receiver import Receivers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,8 +47,11 @@ class TestPlane:
 
     __test__ = False
 
-    def __init__(self, app: FastAPI, services: Services, tokens: dict[Role, str], feed: JournalFeed) -> None:
+    def __init__(
+        self, app: FastAPI, services: Services, tokens: dict[Role, str], feed: JournalFeed, receivers: Receivers
+    ) -> None:
         self.app = app
+        self.receivers = receivers
         self.feed = feed
         self.services = services
         self.tokens = tokens
@@ -100,14 +106,19 @@ async def serving_plane(disk: MemoryDisk | None = None, store: Store | None = No
         tokens, SessionService(store, tokens), SignInRateLimiter(), SignInLinks(store), SecurityLog(store)
     )
     stream = EventStream(store, feed)
-    services = Services.create(
-        ControlPlaneContext(store, unit_of_work, box, ("eu-west-1", "us-east-1")), authenticator, stream
+    context = ControlPlaneContext(store, unit_of_work, box, ("eu-west-1", "us-east-1"))
+    receivers = Receivers()
+    sender = NotificationSender(
+        context, feed, AlwaysHeld(), TargetFactory(context, receivers, SenderConfig()), receivers
     )
+    services = Services.create(context, authenticator, stream, sender=sender)
     secrets = {role: (await tokens.create(role.value, role, created_by="test"))[1].reveal() for role in Role}
     if follows:
         await feed.start()
         await stream.start()
-    yield TestPlane(make_app(services, "0.0.0"), services, secrets, feed)
+        await sender.start()
+    yield TestPlane(make_app(services, "0.0.0"), services, secrets, feed, receivers)
+    await sender.stop()
     await stream.stop()
     await feed.stop()
     await tokens.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ from lcm.model.lablet.record import (
     ReleaseLabletRequest,
 )
 from lcm.model.lablet.status import LabletStatus
+from lcm.model.notification.alert import AlertChange, AlertState, AlertSubject, AlertType, Finding, SubjectKind
+from lcm.model.notification.subscription import CreateSubscriptionRequest, EditSubscriptionRequest, TargetKind
 from lcm.model.system import ControllerReport
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.idle import ActivityEvent
@@ -49,11 +52,13 @@ from lcm.model.worker.requests import (
     WorkerStatusUpdate,
 )
 from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, WorkerOrigin, WorkerStatus
+from tests.support.virtual.control_plane import SYSTEM
 from tests.unit.client.fakes import FakeResponse, FaultyNetwork, ScriptedServer, json_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.model.worker.record import Worker
     from tests.support.virtual.control_plane import TestPlane
 
@@ -270,7 +275,34 @@ class Tour:
         assert await admin.access.end_session(session.id) == session
         assert (await admin.access.preview_revocation(made.info.id)).change.endswith("→ revoked")
         assert (await admin.access.revoke_token(made.info.id)).revoked_at is not None
+        await self.subscriptions()
         assert [worker.name async for worker in admin.workers.list(q="alp", sort="-name")] == ["alpha"]
+
+    async def subscriptions(self) -> None:
+        subscriptions, receiver = self.admin.subscriptions, self._plane.receivers.add("hooks.test")
+        made = await subscriptions.create(
+            CreateSubscriptionRequest(name="ops", target=TargetKind.WEBHOOK, url=SecretStr("https://hooks.test/a"))
+        )
+        assert made.signing_secret is not None
+        subscription_id = made.subscription.id
+        assert (await subscriptions.send_test(subscription_id)).delivered
+        receiver.status = 400
+        await self._plane.services.context.unit_of_work.run(SYSTEM, _raise_an_alert)
+        while not (letters := [each async for each in subscriptions.dead_letters(subscription_id)]):
+            await asyncio.sleep(0.1)
+        receiver.status = 200
+        assert (await subscriptions.send_dead_letter(subscription_id, letters[0].id)).delivered
+        rotated = await subscriptions.rotate_secret(subscription_id)
+        assert rotated.signing_secret != made.signing_secret
+        renamed = await subscriptions.edit(subscription_id, EditSubscriptionRequest(name="on-call"))
+        assert [each async for each in subscriptions.list()] == [renamed]
+        assert (await subscriptions.get(subscription_id)).subscription == renamed
+        assert await subscriptions.delete(subscription_id) == renamed
+
+
+async def _raise_an_alert(tx: Transaction) -> None:
+    subject = AlertSubject(kind=SubjectKind.INSTANCE, id="i-1")
+    tx.alert([AlertChange(AlertType.INSTANCE_LEAKED, AlertState.RAISED, Finding(subject, "no worker has it"))])
 
 
 async def test_every_route_is_called_and_its_response_decoded(plane: TestPlane, connect: Callable[..., Client]) -> None:

@@ -17,6 +17,7 @@ from lcm.control_plane.records.kinds import CONTROLLER_REPORTS, INSTALLATION
 from lcm.control_plane.store.port import Put, StoreError
 from lcm.core import clock
 from lcm.model.fleet.state import Installation
+from lcm.model.notification.alert import leak_changes
 from lcm.model.problems import ProblemCode
 from lcm.model.system import (
     ControllerHealth,
@@ -95,6 +96,8 @@ class SystemService:
             )
             revision = None if stored is None else stored.revision
             tx.stage(Put(CONTROLLER_REPORTS, leader.controller, received.model_dump_json().encode(), revision))
+            before = () if stored is None else ReceivedControllerReport.model_validate_json(stored.body).report.leaks
+            tx.alert(leak_changes(before, report.leaks))
             return received
 
         received = await self._context.unit_of_work.run_fenced(leader, attempt)

@@ -66,7 +66,7 @@ class DocumentedApp(FastAPI):
 def load_examples() -> dict[str, Any]:
     """The examples by the name of their model. In the files, {"$example": name} stands for another example."""
     raw: dict[str, Any] = {}
-    for name in ("workers", "lablets", "fleet", "auth"):
+    for name in ("workers", "lablets", "fleet", "notifications", "auth"):
         raw |= json.loads((files("lcm.control_plane.http") / "examples" / f"{name}.json").read_bytes())
 
     def resolve(value: Any) -> Any:

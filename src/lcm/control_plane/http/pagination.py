@@ -13,6 +13,7 @@ from lcm.model.audit import AuditEntry, LabletHistoryEntry, WorkerHistoryEntry
 from lcm.model.base import Page
 from lcm.model.fleet.state import LeadershipTerm
 from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
+from lcm.model.notification.subscription import DeadLetter, Subscription
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Worker
 from lcm.model.worker.template import WorkerTemplate
@@ -57,6 +58,14 @@ class LabletHistoryPage(Page[LabletHistoryEntry]):
 
 class DefinitionPage(Page[LabletDefinitionSummary]):
     """A page of lablet definitions, without their topologies."""
+
+
+class SubscriptionPage(Page[Subscription]):
+    """A page of subscriptions."""
+
+
+class DeadLetterPage(Page[DeadLetter]):
+    """A page of notifications that could not be delivered."""
 
 
 class LeaderPage(Page[LeadershipTerm]):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 
 from lcm.control_plane.records.kinds import (
+    ALERT,
     AUDIT,
     LABLET_CHANGED,
     LABLET_HISTORY,
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 MAINTENANCE_INTERVAL = 600.0
-RETAINED_TOPICS = (AUDIT, WORKER_HISTORY, WORKER_CHANGED, LABLET_HISTORY, LABLET_CHANGED)
+RETAINED_TOPICS = (AUDIT, WORKER_HISTORY, WORKER_CHANGED, LABLET_HISTORY, LABLET_CHANGED, ALERT)
 _EVENT_TOPICS = (WORKER_CHANGED, LABLET_CHANGED)
 _BATCH_SIZE = 500
+_MIN_ALERT_RETENTION = timedelta(hours=48)  # notifications are retried for 24 hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,9 @@ class RetentionPolicy:
     events: timedelta = timedelta(hours=24)
 
     def for_topic(self, topic: str) -> timedelta | None:
-        """How long entries of a topic are kept; None: forever."""
+        """How long entries of a topic are kept; None: forever. Alerts are kept until they are no longer retried."""
+        if topic == ALERT and self.journal is not None:
+            return max(self.journal, _MIN_ALERT_RETENTION)
         return self.events if topic in _EVENT_TOPICS else self.journal
 
 

@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.records.kinds import ALERT
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -67,7 +69,8 @@ class StreamClient:
     def matches(self, entry: JournalEntry, region: str | None) -> bool:
         """Whether to send it this entry, which is about a worker in this region."""
         return (
-            (self.cursor is None or entry.cursor > self.cursor)
+            entry.topic != ALERT  # alerts are delivered to subscriptions
+            and (self.cursor is None or entry.cursor > self.cursor)
             and (not self.filter.topics or entry.topic in self.filter.topics)
             and (not self.filter.worker_ids or entry.subject in self.filter.worker_ids)
             and (not self.filter.regions or region in self.filter.regions)

@@ -121,6 +121,11 @@ RETENTION_MARKERS = Kind("forgotten")  # stored names do not change
 IDEMPOTENT_RESPONSES = Kind("answers", fields=("at",))
 FLEET_HISTORY = Kind("fleet_history", fields=("at", "interval"))
 SIGN_IN_LINKS = Kind("sign_in_links", fields=("owner", "expires_at"))
+SUBSCRIPTIONS = Kind("subscriptions", fields=("name",), unique=("name",))
+SUBSCRIPTION_SECRETS = Kind("subscription_secrets")
+DELIVERY_STATES = Kind("delivery_states")
+DEAD_LETTERS = Kind("dead_letters", fields=("subscription_id", "at"))
+NOTIFICATION_SENDER = Kind("notification_sender")
 
 ALL_KINDS = (
     WORKERS,
@@ -139,6 +144,11 @@ ALL_KINDS = (
     RETENTION_MARKERS,
     FLEET_HISTORY,
     SIGN_IN_LINKS,
+    SUBSCRIPTIONS,
+    SUBSCRIPTION_SECRETS,
+    DELIVERY_STATES,
+    DEAD_LETTERS,
+    NOTIFICATION_SENDER,
 )
 
 WORKER_HISTORY = "history"
@@ -146,6 +156,7 @@ AUDIT = "audit"
 WORKER_CHANGED = "worker"
 LABLET_HISTORY = "lablet-history"
 LABLET_CHANGED = "lablet"
+ALERT = "alert"
 
 
 def worker_fields(worker: Worker) -> dict[str, FieldValue]:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.records.kinds import (
+    ALERT,
     AUDIT,
     FLEET,
     LABLET_CHANGED,
     LABLET_HISTORY,
     LABLETS,
     LEADERSHIPS,
+    SUBSCRIPTIONS,
     WORKER_CHANGED,
     WORKER_HISTORY,
     WORKERS,
@@ -32,20 +34,23 @@ from lcm.core.backoff import Backoff
 from lcm.model.audit import Actor, ActorKind, AuditEntry, LabletHistoryEntry, WorkerHistoryEntry
 from lcm.model.fleet.state import FIRST_TERM, FleetState, LeadershipTerm
 from lcm.model.lablet.record import Lablet
+from lcm.model.notification.alert import breaker_changes, lablet_changes, worker_changes
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.cost import DEFAULT_STORAGE_PRICE
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from datetime import datetime
 
     from lcm.control_plane.store.port import Delete, Kind, Store
+    from lcm.model.notification.alert import AlertChange
 
 R = TypeVar("R")
 
 _MAX_ATTEMPTS = 20
+_NAMED_KINDS = {LABLETS.name: "lablet", SUBSCRIPTIONS.name: "subscription"}
 _RETRY_BACKOFF = Backoff(base=0.002, max_delay=0.1, jitter=0.5)
 
 
@@ -104,6 +109,7 @@ class Transaction:
             self._entry(WORKER_HISTORY, worker.id, step.model_dump_json())
         self.audit(action, worker.id, reason, **details)
         self._entry(WORKER_CHANGED, worker.id, worker.model_dump_json())
+        self.alert(worker_changes(before, worker, reason or action))
         return worker
 
     def save_without_event(self, worker: Worker) -> None:
@@ -150,6 +156,7 @@ class Transaction:
             self._entry(LABLET_HISTORY, lablet.id, step.model_dump_json())
         self.audit(action, lablet.id, reason, **details)
         self._entry(LABLET_CHANGED, lablet.id, body)
+        self.alert(lablet_changes(before, lablet, reason or action))
         return lablet
 
     def audit(self, action: str, subject: str, reason: str = "", **details: Any) -> None:
@@ -158,6 +165,12 @@ class Transaction:
             at=self.now, actor=self.actor, action=action, subject=subject, reason=reason, details=details
         )
         self._entry(AUDIT, subject, entry.model_dump_json())
+
+    def alert(self, changes: Iterable[AlertChange]) -> None:
+        """Stage alerts that are raised or resolved. The journal is the outbox of notifications."""
+        for change in changes:
+            alert = change.to_alert(clock.new_id("ev"), self.now)
+            self._entry(ALERT, alert.subject.id, alert.model_dump_json())
 
     async def fleet(self) -> FleetState:
         """Read the fleet state. Reading it makes the commit depend on it."""
@@ -254,6 +267,7 @@ class Transaction:
             self._guard(FLEET, FLEET.name, revision)
         else:
             self._writes.append(Put(FLEET, FLEET.name, self._fleet_after.model_dump_json().encode(), revision))
+            self.alert(breaker_changes(before.breakers, self._fleet_after.breakers))
 
     def _guard(self, kind: Kind, document_id: str, revision: int | None) -> None:
         """Make the commit depend on a document. A document that is written in the commit is checked anyway."""
@@ -345,7 +359,7 @@ def name_taken_problem(what: str, name: str, owner: str) -> ProblemError:
 
 def _unique_violation_problem(violation: UniqueViolationError) -> ProblemError:
     if violation.field == "name":
-        what = "lablet" if violation.kind == LABLETS.name else "worker"
+        what = _NAMED_KINDS.get(violation.kind, "worker")
         return name_taken_problem(what, violation.value, violation.owner)
     detail = f"instance {violation.value} already belongs to worker {violation.owner}"
     return ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"worker_id": violation.owner})

@@ -1,4 +1,7 @@
-"""Worker secrets: the license token and the CML credentials, encrypted and stored apart from the record."""
+"""Worker secrets: the license token and the CML credentials, encrypted and stored apart from the record.
+
+The rotation of keys is here too, for these and for the secrets of subscriptions.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.records.kinds import WORKER_SECRETS, WORKERS, find_all
+from lcm.control_plane.records.kinds import SUBSCRIPTION_SECRETS, WORKER_SECRETS, WORKERS, find_all
 from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretBox, SecretLocation
 from lcm.control_plane.store.port import Delete, Put
 from lcm.model.access import SecretRotationResult
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Transaction, UnitOfWork
-    from lcm.control_plane.store.port import Store, StoredDocument
+    from lcm.control_plane.store.port import Kind, Store, StoredDocument
 
 
 LICENSE_TOKEN = "license_token"  # noqa: S105 - the name of a field
@@ -29,6 +32,7 @@ CML_USERNAME = "cml_username"
 CML_PASSWORD = "cml_password"  # noqa: S105 - the name of a field
 _PAGE = 100
 _MAX_LISTED = 100
+_ROTATED_KINDS = (WORKER_SECRETS, SUBSCRIPTION_SECRETS)
 _WITHDRAWAL_ACTOR = Actor(kind=ActorKind.SYSTEM, name="retention")
 
 
@@ -116,32 +120,36 @@ async def rotate_secrets(context: ControlPlaneContext, actor: Actor) -> SecretRo
     A page is one commit, guarded by the revisions it was read with. If a secret is entered meanwhile, the page is read
     again; if that write commits later, the writer reads again. No secret is lost.
     """
-    total, after = _RotationCounts(), None
-    while True:
-        page = await context.store.find(WORKER_SECRETS, after=after, limit=_PAGE)
-        total.add(await _rotate_page(context, actor, [stored.id for stored in page.items]))
-        after = page.next_cursor
-        if after is None:
-            return SecretRotationResult(
-                rotated=total.rotated, already=total.already, unreadable=tuple(total.unreadable[:_MAX_LISTED])
-            )
+    total = _RotationCounts()
+    for kind in _ROTATED_KINDS:
+        after: str | None = None
+        while True:
+            page = await context.store.find(kind, after=after, limit=_PAGE)
+            total.add(await _rotate_page(context, actor, kind, [stored.id for stored in page.items]))
+            after = page.next_cursor
+            if after is None:
+                break
+    return SecretRotationResult(
+        rotated=total.rotated, already=total.already, unreadable=tuple(total.unreadable[:_MAX_LISTED])
+    )
 
 
 async def count_rotation(context: ControlPlaneContext) -> SecretRotationResult:
     """What a rotation would do now. Nothing is changed."""
     counts = _RotationCounts()
-    async for stored in find_all(context.store, WORKER_SECRETS):
-        _reencrypt(context.secret_box, stored, counts)
+    for kind in _ROTATED_KINDS:
+        async for stored in find_all(context.store, kind):
+            _reencrypt(context.secret_box, kind, stored, counts)
     return SecretRotationResult(
         rotated=counts.rotated, already=counts.already, unreadable=tuple(counts.unreadable[:_MAX_LISTED])
     )
 
 
-async def _rotate_page(context: ControlPlaneContext, actor: Actor, ids: Sequence[str]) -> _RotationCounts:
+async def _rotate_page(context: ControlPlaneContext, actor: Actor, kind: Kind, ids: Sequence[str]) -> _RotationCounts:
     async def attempt(tx: Transaction) -> _RotationCounts:
         counts = _RotationCounts()
-        for stored in (await tx.store.get_many(WORKER_SECRETS, ids)).values():
-            _rotate_document(tx, context.secret_box, stored, counts)
+        for stored in (await tx.store.get_many(kind, ids)).values():
+            _rotate_document(tx, context.secret_box, kind, stored, counts)
         if counts.rotated:
             tx.audit("secrets_rotated", "secrets", rotated=counts.rotated, key=context.secret_box.key_id)
         return counts
@@ -149,21 +157,23 @@ async def _rotate_page(context: ControlPlaneContext, actor: Actor, ids: Sequence
     return await context.unit_of_work.run(actor, attempt)
 
 
-def _rotate_document(tx: Transaction, box: SecretBox, stored: StoredDocument, counts: _RotationCounts) -> None:
-    after = _reencrypt(box, stored, counts)
+def _rotate_document(
+    tx: Transaction, box: SecretBox, kind: Kind, stored: StoredDocument, counts: _RotationCounts
+) -> None:
+    after = _reencrypt(box, kind, stored, counts)
     if after != json.loads(stored.body):
         body = json.dumps(after, sort_keys=True).encode()
-        tx.stage(Put(WORKER_SECRETS, stored.id, body, stored.revision))
+        tx.stage(Put(kind, stored.id, body, stored.revision))
 
 
-def _reencrypt(box: SecretBox, stored: StoredDocument, counts: _RotationCounts) -> dict[str, str]:
-    """The secrets of a worker, encrypted with the first key. Those that cannot be decrypted stay as they are."""
+def _reencrypt(box: SecretBox, kind: Kind, stored: StoredDocument, counts: _RotationCounts) -> dict[str, str]:
+    """The secrets of a record, encrypted with the first key. Those that cannot be decrypted stay as they are."""
     ciphertexts: dict[str, str] = json.loads(stored.body)
     for name, ciphertext in sorted(ciphertexts.items()):
         if not box.needs_rotation(ciphertext):
             counts.already += 1
             continue
-        location = secret_location(stored.id, name)
+        location = SecretLocation(kind.name, stored.id, name)
         try:
             ciphertexts[name] = box.rotate(ciphertext, location)
         except DecryptionError:

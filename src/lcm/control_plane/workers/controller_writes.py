@@ -17,6 +17,7 @@ from lcm.control_plane.workers.idle import detect_idle
 from lcm.control_plane.workers.imports import complete_import, import_worker
 from lcm.control_plane.workers.scaling import ScaleUpPlan, check_not_held, scale_down, scale_up
 from lcm.core import clock
+from lcm.model.notification.alert import AlertChange, AlertState, AlertType, Finding, worker_subject
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
@@ -202,6 +203,8 @@ class _LicenseLeak:
         self._leaked = leaked
         if leaked:
             tx.audit("license_leaked", worker.id, reason, instance_id=worker.instance_id)
+            finding = Finding(worker_subject(worker), reason)
+            tx.alert([AlertChange(AlertType.LICENSE_LEAKED, AlertState.RAISED, finding)])
 
     def count(self, worker: Worker) -> Worker:
         if self._leaked:

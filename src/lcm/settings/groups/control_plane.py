@@ -1,7 +1,7 @@
 """Settings of the control plane, in groups that its process combines by inheritance."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Strict, create_model
 
@@ -11,7 +11,7 @@ from lcm.model.lablet.scheduling.planner import DEFAULT_LEAD_TIME
 from lcm.model.worker.cost import DEFAULT_STORAGE_PRICE
 from lcm.settings.base import Settings, SettingsConflict
 from lcm.settings.describe import Allowed, SettingAlias
-from lcm.settings.types import NonBlankText, ReadableFile, SecondsOrZero
+from lcm.settings.types import Host, NonBlankText, Port, ReadableFile, SecondsOrZero
 
 StoreUrl = Annotated[
     str,
@@ -149,6 +149,46 @@ class FleetSourceSettings(Settings):
         default=DEFAULT_STORAGE_PRICE,
         description="The price of disk space, in dollars per GB and month; disks of stopped workers cost money too.",
     )
+
+
+class NotificationSettings(Settings):
+    """Notifications: where they may go, digests, links, and the mail server."""
+
+    notify_allowed_hosts: Annotated[
+        tuple[NonBlankText, ...],
+        Allowed("a comma-separated list of host names, patterns such as *.example.com, addresses or networks"),
+    ] = Field(
+        default=(),
+        description="Hosts that notifications may be sent to, also at private addresses; if empty, all public ones.",
+    )
+    notify_digest_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
+        default=60.0,
+        description="Seconds after which alerts beyond the first ten go as one digest; 0: each is sent on its own.",
+    )
+    notify_docs_url: HttpUrl | None = Field(
+        default=None,
+        description="The address of the folder docs, for links in notifications; if unset, they name the file.",
+    )
+    lcm_public_url: HttpUrl | None = Field(
+        default=None, description="The address of the dashboard, for links in notifications."
+    )
+    smtp_host: Host | None = Field(default=None, description="The mail server for notifications by e-mail.")
+    smtp_port: Port = Field(default=587, description="The port of the mail server.")
+    smtp_security: Literal["starttls", "tls", "none"] = Field(
+        default="starttls", description="How the connection to the mail server is secured."
+    )
+    smtp_from: NonBlankText | None = Field(default=None, description="The sender of notifications by e-mail.")
+    smtp_username: NonBlankText | None = Field(default=None, description="The account at the mail server.")
+    smtp_password: SecretStr | None = Field(default=None, description="The password of SMTP_USERNAME.")
+
+    def conflicts(self) -> Iterator[SettingsConflict]:
+        yield from super().conflicts()
+        if (self.smtp_host is None) != (self.smtp_from is None):
+            yield SettingsConflict("smtp_host", "smtp_from", rule="must be given together, or none")
+        if (self.smtp_username is None) != (self.smtp_password is None):
+            yield SettingsConflict("smtp_username", "smtp_password", rule="must be given together, or none")
+        if self.smtp_username is not None and self.smtp_security == "none":
+            yield SettingsConflict("smtp_username", "smtp_security", rule="a password is never sent in clear")
 
 
 class LabletPlanningSettings(Settings):

@@ -99,6 +99,15 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/session"): None,
     ("DELETE", "/api/session"): None,
     ("POST", "/api/session/links"): VIEWER,
+    ("GET", "/api/subscriptions"): VIEWER,
+    ("POST", "/api/subscriptions"): ADMIN,
+    ("GET", "/api/subscriptions/{subscription_id}"): VIEWER,
+    ("PATCH", "/api/subscriptions/{subscription_id}"): ADMIN,
+    ("DELETE", "/api/subscriptions/{subscription_id}"): ADMIN,
+    ("POST", "/api/subscriptions/{subscription_id}/test"): ADMIN,
+    ("POST", "/api/subscriptions/{subscription_id}/rotate-secret"): ADMIN,
+    ("GET", "/api/subscriptions/{subscription_id}/dead-letters"): VIEWER,
+    ("POST", "/api/subscriptions/{subscription_id}/dead-letters/{letter_id}/send"): ADMIN,
     ("GET", "/api/tokens"): ADMIN,
     ("POST", "/api/tokens"): ADMIN,
     ("DELETE", "/api/tokens/{token_id}"): ADMIN,
@@ -156,7 +165,8 @@ async def test_each_role_may_do_what_the_matrix_says_and_nothing_else(plane: Tes
     for (method, path), needed in NEEDED.items():
         filled = path.replace("{worker_id}", "w-none").replace("{name}", "nope").replace("{token_id}", "t-none")
         filled = filled.replace("{controller}", "nobody").replace("{lablet_id}", "l-none").replace("{version}", "1")
-        filled = filled.replace("{definition_id}", "none@1")
+        filled = filled.replace("{definition_id}", "none@1").replace("{subscription_id}", "sub-none")
+        filled = filled.replace("{letter_id}", "sub-none.ev-none")
         if path == "/api/events/stream" and role is not None and may(role, needed):
             continue  # it has no end; its events are tested with the stream itself
         response = await plane.ask(method, filled, role=role)

@@ -1,0 +1,75 @@
+"""Which hosts notifications may be sent to. Names are resolved once, and the connection goes to a checked address."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
+
+
+class AddressDeniedError(OSError):
+    """Notifications must not be sent to this host; the message says what to do."""
+
+
+class AllowedHosts:
+    """Without entries, every host with public addresses only. With entries, only these, also with private addresses.
+
+    An entry is a host name, a pattern such as *.example.com, an address, or a network such as 10.0.0.0/8. Link-local
+    addresses, of which one is the cloud's metadata service, must be listed as address or network.
+    """
+
+    def __init__(self, entries: Sequence[str] = (), resolver: Resolver | None = None) -> None:
+        self._names: list[str] = []
+        self._networks: list[ipaddress.IPv4Network | ipaddress.IPv6Network] = []
+        for entry in entries:
+            try:
+                self._networks.append(ipaddress.ip_network(entry, strict=False))
+            except ValueError:
+                self._names.append(entry.lower().rstrip("."))
+        self._resolver = resolver or _system_resolver
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """The addresses of a host that may be connected to; raises `AddressDeniedError` if one of them may not."""
+        listed = self._is_listed(host)
+        found = [ipaddress.ip_address(address.partition("%")[0]) for address in await self._resolver(host, port)]
+        if not found:
+            raise OSError(f"{host} has no address")
+        for address in found:
+            self._check(host, address, listed=listed)
+        return [str(address) for address in found]
+
+    def _is_listed(self, host: str) -> bool:
+        name = host.lower().rstrip(".")
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._names)
+
+    def _check(self, host: str, address: _Address, *, listed: bool) -> None:
+        plain = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        checked = plain or address
+        if any(checked in network for network in self._networks):
+            return
+        if checked.is_link_local or checked.is_multicast or checked.is_unspecified:
+            raise AddressDeniedError(f"{host} is at {checked}, an address that notifications are not sent to")
+        if listed:
+            return
+        if self._names or self._networks:
+            raise AddressDeniedError(f"{host} is not in NOTIFY_ALLOWED_HOSTS")
+        if not checked.is_global:
+            raise AddressDeniedError(f"{host} is at {checked}, which is not public; add it to NOTIFY_ALLOWED_HOSTS")
+
+
+async def _system_resolver(host: str, port: int) -> Sequence[str]:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(f"{host} is not a host name") from error
+    return list(dict.fromkeys(str(each[4][0]) for each in found))

@@ -1,0 +1,201 @@
+"""E-mail over SMTP, with STARTTLS or TLS from the beginning. A small client on asyncio: no call blocks the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from dataclasses import dataclass
+from email.message import EmailMessage
+from email.utils import format_datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+from lcm.control_plane.notifications.messages import message_lines
+from lcm.control_plane.notifications.targets import DeliveryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pydantic import SecretStr
+
+    from lcm.control_plane.notifications.messages import Links, Notification
+
+SMTP_SECONDS: Final = 30.0
+_MAX_LINE: Final = 2000
+_MAX_REPLY_LINES: Final = 100
+_HELLO_NAME: Final = "lcm"
+
+
+@dataclass(frozen=True, slots=True)
+class SmtpConfig:
+    """The mail server. `tls` verifies it; None: the CAs of the system."""
+
+    host: str
+    port: int
+    sender: str
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    username: str | None = None
+    password: SecretStr | None = None
+    tls: ssl.SSLContext | None = None
+
+
+class SmtpReplyError(DeliveryError):
+    """The mail server refused a command."""
+
+    def __init__(self, command: str, code: int, text: str) -> None:
+        super().__init__(f"{command}: {code} {text}"[:300], rejected=500 <= code < 600 and command in _MESSAGE_COMMANDS)
+
+
+_MESSAGE_COMMANDS: Final = ("RCPT TO", "DATA", "message")
+
+
+class EmailTarget:
+    """Sends notifications to recipients as one message."""
+
+    def __init__(self, recipients: Sequence[str], config: SmtpConfig | None, links: Links) -> None:
+        self._recipients = recipients
+        self._config = config
+        self._links = links
+
+    async def send(self, notification: Notification, before_send: Callable[[], None] | None = None) -> str:
+        config = self._config
+        if config is None:
+            raise DeliveryError("no mail server is configured: set SMTP_HOST and SMTP_FROM")
+        message = make_email(notification, self._links, config.sender, self._recipients)
+        try:
+            async with asyncio.timeout(SMTP_SECONDS):
+                connection = await _open(config)
+                try:
+                    return await self._transfer(connection, config, message, before_send)
+                finally:
+                    await connection.close()
+        except TimeoutError:
+            raise DeliveryError(f"the mail server did not finish within {SMTP_SECONDS:g} s") from None
+        except (OSError, EOFError, asyncio.LimitOverrunError) as error:
+            raise DeliveryError(f"{config.host}:{config.port}: {str(error) or type(error).__name__}") from None
+
+    async def _transfer(
+        self,
+        connection: _SmtpConnection,
+        config: SmtpConfig,
+        message: EmailMessage,
+        before_send: Callable[[], None] | None,
+    ) -> str:
+        await connection.command(f"MAIL FROM:<{config.sender}>", "MAIL FROM")
+        refused: list[SmtpReplyError] = []
+        for recipient in self._recipients:
+            try:
+                await connection.command(f"RCPT TO:<{recipient}>", "RCPT TO")
+            except SmtpReplyError as error:
+                refused.append(error)
+        if len(refused) == len(self._recipients):
+            raise next((each for each in refused if not each.rejected), refused[0])
+        await connection.command("DATA", "DATA", expected=3)
+        if before_send is not None:
+            before_send()
+        reply = await connection.message(message)
+        return (f"{reply}; refused: {'; '.join(map(str, refused))}" if refused else reply)[:300]
+
+
+def make_email(notification: Notification, links: Links, sender: str, recipients: Sequence[str]) -> EmailMessage:
+    """The message. A repetition has the same Message-ID."""
+    lines = message_lines(notification, links)
+    message = EmailMessage()
+    message["Subject"] = f"[LCM] {lines[0]}"
+    message["From"] = sender
+    message["To"] = ", ".join(recipients)
+    message["Date"] = format_datetime(notification.at)
+    message["Message-ID"] = f"<{notification.id}@{sender.rpartition('@')[2]}>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content("\n".join(lines) + "\n")
+    return message
+
+
+class _SmtpConnection:
+    """One connection: commands and their replies."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def reply(self, name: str, expected: int = 2) -> str:
+        """The text of a reply whose code begins with this digit; raises `SmtpReplyError` for any other."""
+        texts: list[str] = []
+        line = ""
+        for _ in range(_MAX_REPLY_LINES):
+            line = (await self._reader.readuntil(b"\n")).decode(errors="replace").rstrip()
+            if len(line) < 3 or not line[:3].isdigit():
+                raise OSError("what responds is not a mail server")
+            texts.append("".join(letter for letter in line[4:] if letter.isprintable()))
+            if line[3:4] != "-":
+                break
+        code, text = int(line[:3]), " ".join(texts)
+        if code // 100 != expected:
+            raise SmtpReplyError(name, code, text)
+        return f"{code} {text}"
+
+    async def command(self, line: str, name: str, expected: int = 2) -> str:
+        """Send a command and wait for its reply."""
+        self._writer.write(line.encode() + b"\r\n")
+        await self._writer.drain()
+        return await self.reply(name, expected)
+
+    async def message(self, message: EmailMessage) -> str:
+        """Send the content of a message."""
+        content = message.as_bytes().replace(b"\r\n", b"\n").split(b"\n")
+        lines = [b"." + line if line.startswith(b".") else line for line in content]
+        self._writer.write(b"\r\n".join(lines).rstrip(b"\r\n") + b"\r\n.\r\n")
+        await self._writer.drain()
+        return await self.reply("message")
+
+    async def start_tls(self, tls: ssl.SSLContext, host: str) -> _SmtpConnection:
+        """Secure the connection. What arrived before, in clear, is not read by the new one."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_MAX_LINE)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport = await loop.start_tls(self._writer.transport, protocol, tls, server_hostname=host)
+        if transport is None:
+            raise OSError("the mail server closed the connection")
+        protocol.connection_made(transport)
+        return _SmtpConnection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+    async def close(self) -> None:
+        """End politely, without waiting for the server."""
+        self._writer.write(b"QUIT\r\n")
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return
+
+    def abort(self) -> None:
+        """End at once."""
+        self._writer.transport.abort()
+
+
+async def _open(config: SmtpConfig) -> _SmtpConnection:
+    """A connection on which mail can be sent."""
+    tls = config.tls or ssl.create_default_context()
+    direct = tls if config.security == "tls" else None
+    reader, writer = await asyncio.open_connection(config.host, config.port, ssl=direct, limit=_MAX_LINE)
+    connection = _SmtpConnection(reader, writer)
+    try:
+        await connection.reply("greeting")
+        offered = await connection.command(f"EHLO {_HELLO_NAME}", "EHLO")
+        if config.security == "starttls":
+            _require_starttls(offered)
+            await connection.command("STARTTLS", "STARTTLS")
+            connection = await connection.start_tls(tls, config.host)
+            await connection.command(f"EHLO {_HELLO_NAME}", "EHLO")
+        if config.username is not None and config.password is not None:
+            plain = f"\0{config.username}\0{config.password.get_secret_value()}".encode()
+            await connection.command(f"AUTH PLAIN {base64.b64encode(plain).decode()}", "AUTH")
+    except BaseException:
+        connection.abort()
+        raise
+    return connection
+
+
+def _require_starttls(offered: str) -> None:
+    if "STARTTLS" not in offered.upper().split():
+        raise DeliveryError("the mail server does not offer STARTTLS; set SMTP_SECURITY if that is intended")

@@ -1,0 +1,77 @@
+"""Which hosts notifications may go to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.control_plane.notifications.addresses import AddressDeniedError, AllowedHosts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PUBLIC = "93.184.216.34"
+
+
+def allowed(*entries: str, at: Sequence[str] = (PUBLIC,)) -> AllowedHosts:
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return at
+
+    return AllowedHosts(entries, resolve)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.16.0.9",
+        "192.168.1.1",
+        "100.64.0.1",
+        "169.254.169.254",
+        "0.0.0.0",
+        "224.0.0.1",
+        "::1",
+        "fe80::1",
+        "fe80::1%eth0",
+        "fd00:ec2::254",
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.169.254",
+    ],
+)
+async def test_without_a_list_only_public_addresses_are_allowed(address: str) -> None:
+    with pytest.raises(AddressDeniedError):
+        await allowed(at=[address]).resolve("example.com", 443)
+    with pytest.raises(AddressDeniedError):  # one of several is enough to deny the host
+        await allowed(at=[PUBLIC, address]).resolve("example.com", 443)
+
+
+async def test_public_hosts_are_allowed_without_a_list() -> None:
+    assert await allowed(at=[PUBLIC, "2606:4700::1111"]).resolve("example.com", 443) == [PUBLIC, "2606:4700::1111"]
+
+
+async def test_with_a_list_only_its_hosts_are_allowed_also_at_private_addresses() -> None:
+    hosts = allowed("hooks.internal", "*.example.com", at=["10.1.2.3"])
+    assert await hosts.resolve("HOOKS.internal.", 443) == ["10.1.2.3"]
+    assert await hosts.resolve("a.example.com", 443) == ["10.1.2.3"]
+    for host in ("example.com.evil.test", "evilexample.com", "other.test"):
+        with pytest.raises(AddressDeniedError, match=r"not in NOTIFY_ALLOWED_HOSTS"):
+            await hosts.resolve(host, 443)
+
+
+async def test_networks_are_allowed_by_address() -> None:
+    assert await allowed("10.0.0.0/8", at=["10.1.2.3"]).resolve("x.test", 443) == ["10.1.2.3"]
+    with pytest.raises(AddressDeniedError):
+        await allowed("10.0.0.0/8", at=["11.1.2.3"]).resolve("x.test", 443)
+
+
+async def test_the_metadata_service_must_be_listed_by_address() -> None:
+    with pytest.raises(AddressDeniedError):
+        await allowed("metadata.test", at=["169.254.169.254"]).resolve("metadata.test", 80)
+    assert await allowed("169.254.169.254", at=["169.254.169.254"]).resolve("x.test", 80) == ["169.254.169.254"]
+
+
+async def test_a_host_without_addresses_is_an_error_of_the_network() -> None:
+    with pytest.raises(OSError, match="no address"):
+        await allowed(at=[]).resolve("example.com", 443)

@@ -1,0 +1,95 @@
+"""Alerts are written in the commit of the change that causes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.fleet.breaker import close_breakers, open_breaker
+from lcm.control_plane.records.kinds import ALERT
+from lcm.model.fleet.losses import RegionLosses
+from lcm.model.notification.alert import leak_changes, worker_changes
+from lcm.model.system import LeakedInstanceReport
+from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
+from lcm.model.worker.status import WorkerStatus
+from tests.support.records.worker_records import ANNA
+from tests.support.records.workers import NOW, a_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.control_plane.store.port import NewJournalEntry
+    from lcm.model.worker.record import Worker
+    from tests.support.records.worker_records import Desk
+
+
+def stuck(worker: Worker, status: ConditionStatus = ConditionStatus.TRUE) -> Worker:
+    conditions = with_condition(worker.conditions, ConditionType.STUCK, status, now=NOW, message="it waits for CML")
+    return worker.model_copy(update={"conditions": conditions, "version": worker.version + 1})
+
+
+async def alerts(desk: Desk) -> list[tuple[str, str, str]]:
+    return [(each["type"], each["state"], each["detail"]) for each in await desk.entries(ALERT)]
+
+
+async def test_an_alert_is_in_the_same_commit_as_its_change(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits: list[Sequence[str]] = []
+    commit = desk.store.commit
+
+    async def recorded(writes: object, *, entries: Sequence[NewJournalEntry] = (), guards: object = ()) -> object:
+        commits.append([entry.topic for entry in entries])
+        return await commit(writes, entries=entries, guards=guards)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(desk.store, "commit", recorded)
+    await desk.add(a_worker(status=WorkerStatus.FAILED))
+    assert len(commits) == 1
+    assert ALERT in commits[0]
+
+
+async def test_stuck_is_raised_once_and_resolved_once(desk: Desk) -> None:
+    worker = a_worker(status=WorkerStatus.RUNNING)
+    await desk.add(worker)
+
+    async def write(after: Worker) -> None:
+        async def attempt(tx: Transaction) -> None:
+            await tx.worker("w-1")
+            tx.save_worker(after, "status_reported", "seen")
+
+        await desk.unit_of_work.run(ANNA, attempt)
+
+    once = stuck(worker)
+    again = once.model_copy(update={"version": 7, "name": "beta"})
+    await write(once)
+    await write(again)
+    await write(stuck(again, ConditionStatus.FALSE))
+    assert await alerts(desk) == [("worker_stuck", "raised", "it waits for CML"), ("worker_stuck", "resolved", "seen")]
+
+
+async def test_a_stuck_worker_that_fails_is_no_longer_stuck(desk: Desk) -> None:
+    before = stuck(a_worker(status=WorkerStatus.RUNNING))
+    after = before.model_copy(update={"status": WorkerStatus.FAILED})
+    changes = [(change.type, change.state) for change in worker_changes(before, after, "gone")]
+    assert changes == [("worker_stuck", "resolved"), ("worker_failed", "raised")]
+
+
+async def test_a_breaker_is_raised_and_resolved(desk: Desk) -> None:
+    async def open_it(tx: Transaction) -> None:
+        state = await tx.fleet()
+        state = state.model_copy(update={"losses": {"eu-west-1": RegionLosses(withheld=("w-1",))}})
+        open_breaker(tx, state, "eu-west-1", "3 of 10 workers lost", only_a_person_closes=False)
+
+    async def close_it(tx: Transaction) -> None:
+        close_breakers(tx, await tx.fleet(), ["eu-west-1"], "breaker_reset", "checked")
+
+    for attempt in (open_it, open_it, close_it):
+        await desk.unit_of_work.run(ANNA, attempt)
+    assert [each[:2] for each in await alerts(desk)] == [("breaker_open", "raised"), ("breaker_open", "resolved")]
+
+
+def test_leaks_are_raised_and_resolved_by_the_reports_of_a_controller() -> None:
+    leak = LeakedInstanceReport(instance_id="i-1", region="eu-west-1", since=NOW, reason="no worker has it")
+    assert [(each.type, each.state) for each in leak_changes([], [leak])] == [("instance_leaked", "raised")]
+    assert list(leak_changes([leak], [leak])) == []
+    assert [(each.type, each.state) for each in leak_changes([leak], [])] == [("instance_leaked", "resolved")]
