@@ -30,6 +30,10 @@ _OIDC = {"oidc_issuer": "https://a", "oidc_audience": "lcm", "oidc_jwks_url": "h
 COMPANIONS: dict[str, dict[str, str]] = {
     "etcd_user": {"etcd_password": "x"},
     "etcd_password": {"etcd_user": "root"},
+    "smtp_host": {"smtp_from": "lcm@example.com"},
+    "smtp_from": {"smtp_host": "mail.example.com"},
+    "smtp_username": {"smtp_password": "x"},
+    "smtp_password": {"smtp_username": "lcm"},
     **{name: {other: text for other, text in _OIDC.items() if other != name} for name in _OIDC},
 }
 
