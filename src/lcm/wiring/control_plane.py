@@ -315,7 +315,7 @@ def make_control_plane(
         "coordination": coordination.description,
         "regions": list(plane.regions),
     }
-    sender = make_sender(settings, settings.lcm_ca_file, plane, feed)
+    sender = make_sender(settings, settings.lcm_public_url, settings.lcm_ca_file, plane, feed)
     process = ControlPlaneProcess(about, describe_store(settings), mirrors)
     parts = Services.create(
         plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours, process=process, sender=sender

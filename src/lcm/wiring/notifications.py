@@ -26,7 +26,11 @@ _MAX_IDLE = 20
 
 
 def make_sender(
-    settings: NotificationSettings, ca_file: Path | None, context: ControlPlaneContext, feed: JournalFeed
+    settings: NotificationSettings,
+    public_url: str | None,
+    ca_file: Path | None,
+    context: ControlPlaneContext,
+    feed: JournalFeed,
 ) -> NotificationSender:
     """The sender. Hosts inside the network may have certificates of a private CA, those outside of a public one."""
     tls = ssl.create_default_context()
@@ -34,7 +38,7 @@ def make_sender(
         tls.load_verify_locations(cafile=ca_file)
     docs = settings.notify_docs_url or "docs"
     config = SenderConfig(
-        links=Links(settings.lcm_public_url or "", docs),
+        links=Links(public_url or "", docs),
         digest_seconds=settings.notify_digest_seconds,
         smtp=_smtp_config(settings, tls),
         tls=tls,

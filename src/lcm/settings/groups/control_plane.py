@@ -39,6 +39,11 @@ HttpUrl = Annotated[
     Field(pattern=r"^(https://|http://(127\.|localhost|\[::1\]))\S+$"),
     Allowed("an address that starts with https://, or with http:// on this machine"),
 ]
+PublicUrl = Annotated[
+    str,
+    Field(pattern=r"^(https://[^\s/?#]+|http://(127\.[0-9.]+|localhost|\[::1\])(:[0-9]{1,5})?)/?$"),
+    Allowed("https:// and a host, or http:// on this machine, without a path"),
+]
 InstallationId = Annotated[
     str,
     Field(pattern=r"^[a-z0-9][a-z0-9-]{2,62}$"),
@@ -89,6 +94,9 @@ class AuthSettings(Settings):
         default=None, description="An admin token that is valid from the first start."
     )
     oidc_issuer: HttpUrl | None = Field(default=None, description="The OIDC issuer whose tokens are accepted.")
+    lcm_public_url: PublicUrl | None = Field(
+        default=None, description="The address of LCM in browsers; links in notifications lead there."
+    )
     oidc_audience: NonBlankText | None = Field(default=None, description="The audience that OIDC tokens must have.")
     oidc_jwks_url: HttpUrl | None = Field(default=None, description="The URL of the issuer's public keys (JWKS).")
     oidc_role_claim: NonBlankText = Field(
@@ -168,9 +176,6 @@ class NotificationSettings(Settings):
     notify_docs_url: HttpUrl | None = Field(
         default=None,
         description="The address of the folder docs, for links in notifications; if unset, they name the file.",
-    )
-    lcm_public_url: HttpUrl | None = Field(
-        default=None, description="The address of the dashboard, for links in notifications."
     )
     smtp_host: Host | None = Field(default=None, description="The mail server for notifications by e-mail.")
     smtp_port: Port = Field(default=587, description="The port of the mail server.")
