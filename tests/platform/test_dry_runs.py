@@ -161,7 +161,7 @@ async def test_without_a_leader_the_dry_run_says_that_it_waits() -> None:
         async def silent() -> bool:
             with pytest.raises(DryRunStopError):
                 await worker_actions.stop_worker(stop, "alpha")
-            return "This waits: no worker controller leads since" in dict(stop.forecast)["then"]
+            return "This waits: no worker controller has led since" in dict(stop.forecast)["then"]
 
         await fleet.until(silent, "the dry run names the missing leader", within=900)
 
@@ -179,12 +179,12 @@ async def test_terminate_a_stopped_licensed_worker(leak: bool) -> None:
         assert costs(ended) - costs(worker) == pytest.approx(expected)
         if leak:
             assert "Cisco will still count it (leaked)" in terminate["license"]
-            assert "will not be given back and is leaked" in terminate["then"]
+            assert "will not be deregistered and is leaked" in terminate["then"]
             assert (fleet.calls("StartInstances"), fleet.cml.licensed()) == (0, [worker.instance_id])
         else:
             assert "the stopped instance is started once more to deregister it" in terminate["license"]
             assert "it will be started once more before that" in terminate["then"]
-            assert "giving its license back comes first" in terminate["takes"]
+            assert "its license is deregistered first" in terminate["takes"]
             assert (fleet.calls("StartInstances"), fleet.cml.licensed()) == (1, [])
 
 

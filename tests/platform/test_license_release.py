@@ -1,4 +1,4 @@
-"""Licenses of workers that stop or end are given back once, whatever happens meanwhile: on the whole platform."""
+"""Licenses of workers that stop or end are deregistered once, whatever happens meanwhile: on the whole platform."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_a_delete_can_leak_the_license_too(fleet: Fleet) -> None:
 
 
 async def test_missing_capacity_is_waited_for_until_the_bound(fleet: Fleet) -> None:
-    """worker-lifecycle.md#terminating: capacity comes back, and the license is given back."""
+    """worker-lifecycle.md#terminating: capacity comes back, and the license is deregistered."""
     await fleet.start()
     worker = await stopped_and_licensed(fleet)
     fleet.world.inject_fault(worker.aws_region, LackCapacity(600))

@@ -153,11 +153,11 @@ async def test_without_a_leader_the_plan_does_not_call_a_termination_steady() ->
         assert item.note.endswith("before the last change")
         await asyncio.sleep(60)
         plan = await the_plan(fleet)
-        assert plan.evaluation.startswith("no worker controller leads since")
+        assert plan.evaluation.startswith("no worker controller has led since")
         item = await planned(fleet, worker.id)
         assert (item.state, item.note) == (DecisionState.UNDECIDED, f"not decided yet: {plan.evaluation}")
         explained = await fleet.people.workers.explain(worker.id)
-        assert "Not decided yet: no worker controller leads since" in explained.summary
+        assert "Not decided yet: no worker controller has led since" in explained.summary
 
 
 async def test_a_new_leader_decides_again() -> None:

@@ -283,7 +283,7 @@ async def test_a_controller_without_credentials_is_not_shown_as_fine(fleet: Flee
     assert controller.readiness() == [], "it works in the other region"
     known = await reported(fleet)
     assert known.verdict == "degraded"
-    assert f"it cannot read EC2 in {HERE}" in known.said
+    assert f"it has not been able to read EC2 in {HERE}" in known.said
     fleet.world.inject_fault("us-east-1", RejectCredentials("ExpiredToken", HOUR))
     await asyncio.sleep(3 * MINUTE)
     assert [reason for reason in controller.readiness() if "EC2 cannot be read" in reason]

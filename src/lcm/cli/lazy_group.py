@@ -23,7 +23,7 @@ LAZY_COMMANDS = {
     "definitions": ("commands.definitions:app", "Lablet definitions: versioned topologies and requirements."),
     "templates": ("commands.templates:app", "Worker templates: instance type, capacity and cost."),
     "fleet": ("commands.fleet:app", "Fleet summary; hold and release the whole fleet."),
-    "plan": ("commands.plan:app", "Actions that controllers plan for each worker, and why."),
+    "plan": ("commands.plan:app", "What controllers will do next with workers and lablets, and why."),
     "watch": ("live.watch:app", "Live view of the fleet, with keys for actions."),
     "top": ("live.top:app", "CPU, memory and disk usage of each worker."),
     "audit": ("commands.audit:app", "Audit log: every change and decision, with actor and reason."),

@@ -27,6 +27,7 @@ ControllersOption = Annotated[
 ]
 ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="TOML file with settings.")]
 PortOption = Annotated[str | None, typer.Option("--port", help="Port for health, readiness and metrics.")]
+ApiPortOption = Annotated[str | None, typer.Option("--port", help="Port for the API and the dashboard.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -56,7 +57,7 @@ def up(
         str | None, typer.Option(metavar="simulated|aws", help="The cloud that runs the instances.")
     ] = None,
     region: Annotated[str | None, typer.Option(help="Default region for workers.")] = None,
-    port: Annotated[str | None, typer.Option("--port", help="Port for the API.")] = None,
+    port: Annotated[str | None, typer.Option("--port", help="Port for the API and the dashboard.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="On a real cloud, start without asking for confirmation.")] = False,
 ) -> None:
     """Run everything in one process with built-in defaults: control plane, controllers and a simulated cloud.
@@ -72,7 +73,8 @@ def up(
 @app.command("controller")
 def run_controller(
     controller: Annotated[
-        str, typer.Argument(metavar="MODULE:CLASS", help="The controller to run, for example notes:Notes.")
+        str,
+        typer.Argument(metavar="MODULE:CLASS", help="The controller to run, such as examples.notes:NotesController."),
     ],
     config: ConfigOption = None,
     port: PortOption = None,
@@ -85,8 +87,8 @@ def run_controller(
 
 
 @app.command("control-plane")
-def control_plane(config: ConfigOption = None, port: PortOption = None) -> None:
-    """Run the control plane, which owns all records and serves the API."""
+def control_plane(config: ConfigOption = None, port: ApiPortOption = None) -> None:
+    """Run the control plane, which owns all records and serves the API and the dashboard."""
     from lcm.cli.processes.services import run_control_plane
 
     raise typer.Exit(run_control_plane(config, port))

@@ -50,7 +50,7 @@ class UnsupportedInZoneError(CloudError):
 
 
 class CloudAuthenticationError(CloudError):
-    """The provider could not establish who is calling, or no credentials were found. Nothing changed.
+    """The provider could not authenticate LCM, or no credentials were found. Nothing changed.
 
     That is no answer to the call itself, and usually ends without a change of the request: credentials are renewed, a
     clock is set, a metadata service responds again.

@@ -55,5 +55,7 @@ class ControlPlaneContext:
             return self.regions[0]
         if requested not in self.regions:
             names = ", ".join(self.regions)
-            raise ProblemError(ProblemCode.INVALID, f"aws_region: {requested} is not configured; there are {names}")
+            raise ProblemError(
+                ProblemCode.INVALID, f"aws_region: {requested} is not configured; configured regions: {names}"
+            )
         return requested

@@ -32,7 +32,7 @@ class PreviewWorkerRequest(StrictModel):
 
     action: WorkerAction
     release_license: StrictBool = Field(
-        default=True, description="Whether a termination gives a registered license back first."
+        default=True, description="Whether a termination deregisters a registered license first."
     )
     changes: UpdateWorkerRequest | None = None
 
@@ -67,7 +67,7 @@ class ChangePreview(LenientModel):
     )
     losses: dict[str, str] = Field(default_factory=dict, description="What would be lost or interrupted.")
     can_leak_license: bool = Field(
-        default=False, description="Whether a registered license would be given back, which can be skipped."
+        default=False, description="Whether a registered license would be deregistered first, which can be skipped."
     )
 
 

@@ -156,7 +156,10 @@ def assess_controller(received: ReceivedControllerReport | None, now: datetime) 
     if blind:
         names = ", ".join(region.name for region in blind)
         since = _format_age(timedelta(seconds=max(region.blind_seconds for region in blind)))
-        return ControllerVerdict.DEGRADED, f"it cannot read EC2 in {names} for {since}: {blind[0].trouble}"
+        return (
+            ControllerVerdict.DEGRADED,
+            f"it has not been able to read EC2 in {names} for {since}: {blind[0].trouble}",
+        )
     if not report.watching:
         return ControllerVerdict.HEALTHY, "it is reporting, but its watch is down and it only polls for changes"
     return ControllerVerdict.HEALTHY, "reporting normally"

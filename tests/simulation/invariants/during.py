@@ -393,7 +393,7 @@ class Ledger:
             return
         if record["status"] == HIBERNATING and self._now - self._entered[record["id"]] > HELD_GRACE:
             self.violated(f"{operation} for {worker_id}, whose status only a newer version knows")
-        for_license = operation == "StartInstances" and _gives_license_back(record)
+        for_license = operation == "StartInstances" and _deregisters_license_first(record)
         if operation in _FITTING and not for_license and not self._is_wanted(record, _FITTING[operation]):
             self.violated(f"{operation} for {worker_id}, whose desired status is {record['desired_status']}")
         if operation == "TerminateInstances" and record["desired_status"] != "TERMINATED":
@@ -431,7 +431,7 @@ class Ledger:
         return record["name"] if record else (worker_id or "unknown")
 
 
-def _gives_license_back(record: dict[str, Any]) -> bool:
+def _deregisters_license_first(record: dict[str, Any]) -> bool:
     """Whether a worker that is to end is started for its license, which is recorded before the call."""
     ends = record["desired_status"] == "TERMINATED" and record["status"] == "TERMINATING"
     return bool(ends and record["release_license"] and record["license_release_started_at"])

@@ -136,7 +136,7 @@ class RealPlatform:
                 "RECONCILE_INTERVAL": "1",
                 "INITIAL_DELAY": "0.1",
                 "METRICS_COLLECT_INTERVAL": "5",
-                "LICENSE_RELEASE_TIMEOUT": "900",  # on a busy host the license is given back all the same
+                "LICENSE_RELEASE_TIMEOUT": "900",  # on a busy host the license is deregistered all the same
             }
             self.controllers[name] = LcmProcess(self._folder, name, "worker-controller", env={**self._env, **settings})
         self.controllers[name].start()

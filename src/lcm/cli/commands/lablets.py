@@ -87,9 +87,9 @@ async def list_lablets(
     definition: DefinitionsOption = None,
     search: SearchOption = None,
     sort: SortOption = "name",
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Include terminated ones.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include those that have ended.")] = False,
 ) -> None:
-    """List lablets. Terminated and failed ones are shown with --all or --status."""
+    """List lablets. Those that have ended are shown with --all or --status."""
     from lcm.cli.live.watch_loop import show_or_watch
     from lcm.cli.output.lablet_views import lablet_columns
     from lcm.cli.runtime.lookup import find_worker

@@ -26,7 +26,7 @@ def secrets_group() -> None:
 
 @command(secrets_app, "rotate", mutates=True)
 async def rotate_secrets(session: Session) -> None:
-    """Re-encrypt all stored secrets with the first key, after a new key was put in front. Safe to repeat."""
+    """Re-encrypt all stored secrets with the first key of LCM_SECRET_KEY_FILE. Safe to repeat."""
     if session.dry_run:
         session.forecast = forecast_lines("secrets", await session.client.access.preview_rotation())
     done = await session.client.access.rotate_secrets()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lcm.model.fleet.plan import FleetPlan, PlannedWorker
 
-app = make_command_group("What will be done next with workers and lablets, and why.")
+app = make_command_group("What controllers will do next with workers and lablets, and why.")
 
 UNDECIDED = "Not decided yet"
 _INSTANCE_ID = re.compile(r"\binstance i-[0-9a-z]+\b", re.IGNORECASE)
@@ -24,7 +24,7 @@ _MAX_LINES = 10
 
 @command(app, watchable=True)
 async def plan(session: Session) -> None:
-    """Show what will be done next if nothing changes: with workers, lablets, licenses and instances."""
+    """Show what controllers will do next if nothing changes: with workers, lablets, licenses and instances."""
     from lcm.cli.live.watch_loop import show_or_watch
     from lcm.cli.output.printer import to_json_data
 

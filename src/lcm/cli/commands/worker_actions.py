@@ -54,7 +54,7 @@ CmlPasswordFileOption = Annotated[
     str | None, typer.Option("--cml-password-file", metavar="FILE", help="File with the password of that user.")
 ]
 LeakLicenseOption = Annotated[
-    bool, typer.Option("--leak-license", help="Do not give its license back: faster, but Cisco will still count it.")
+    bool, typer.Option("--leak-license", help="Do not deregister its license: faster, but Cisco will still count it.")
 ]
 AdoptTemplateOption = Annotated[
     str | None,
@@ -216,7 +216,7 @@ async def terminate_worker(
 ) -> None:
     """Terminate a worker and its instance permanently. Shows what will be lost and asks for confirmation.
 
-    A registered license is given back first; a stopped instance is started once more for that. --leak-license skips
+    A registered license is deregistered first; a stopped instance is started once more for that. --leak-license skips
     this, also while it is under way.
     """
     from lcm.cli.output.worker_views import show_termination_losses
@@ -239,7 +239,7 @@ async def adopt_worker(
     idle_detection: IdleDetectionOption = None,
     license_token_file: LicenseTokenFileOption = None,
 ) -> None:
-    """Adopt an imported worker: it gets a template and, unless told otherwise, takes lablets."""
+    """Adopt an imported worker: it gets a template and takes lablets, unless you pass --not-schedulable."""
     from lcm.cli.runtime.lookup import find_worker
     from lcm.cli.runtime.options import validate
     from lcm.model.worker.requests import AdoptWorkerRequest

@@ -138,7 +138,7 @@ class Workers(Resource):
         version: int | None = None,
         key: str | None = None,
     ) -> Worker:
-        """Set desired status TERMINATED. Without `release_license` a license is not given back, also if sent later."""
+        """Set desired status TERMINATED. Without `release_license` its license is leaked, also if sent later."""
         from lcm.model.worker.requests import CommandRequest, TerminateRequest
 
         body = CommandRequest(reason=reason)

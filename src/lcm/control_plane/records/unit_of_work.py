@@ -197,7 +197,7 @@ class Transaction:
         stored = await self.store.get(LEADERSHIPS, controller)
         newest = None if stored is None else LeadershipTerm.model_validate_json(stored.body)
         if term < FIRST_TERM:
-            detail = f"term {term} of {controller} is no term: elections count from {FIRST_TERM}"
+            detail = f"term {term} of {controller} is not valid: terms start at {FIRST_TERM}"
             raise ProblemError(ProblemCode.STALE_LEADER, detail)
         if newest is not None and term < newest.term:
             raise ProblemError(

@@ -74,7 +74,7 @@ def render_bulk_confirmation(
     """The dialog: what would happen to each record, and which are skipped. A confirmation is sent to `action_url`.
 
     `lost` says what cannot be recovered; `cost_changes` are the changes of the hourly cost. `licensed` records have
-    a license that would be given back first, which can be skipped.
+    a license that would be deregistered first, which can be skipped.
     """
     changing = [(record, preview) for record, preview in previews if preview.changes]
     skipped = [(record, preview) for record, preview in previews if not preview.changes]

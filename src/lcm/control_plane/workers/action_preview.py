@@ -147,13 +147,13 @@ def _duration(worker: Worker, after: Worker, action: str) -> str:
     if action == "drain":
         wait = "it waits for its labs and lablets for 10 minutes at most with the default DRAIN_TIMEOUT"
         return f"{wait}; then its instance stops"
-    if after.desired_status is DesiredStatus.TERMINATED and gives_license_back(after):
-        return f"giving its license back comes first; then {_WITHIN_STUCK_LIMIT}"
+    if after.desired_status is DesiredStatus.TERMINATED and deregisters_license_first(after):
+        return f"its license is deregistered first; then {_WITHIN_STUCK_LIMIT}"
     return _WITHIN_STUCK_LIMIT
 
 
-def gives_license_back(worker: Worker) -> bool:
-    """Whether its termination begins with giving a license back."""
+def deregisters_license_first(worker: Worker) -> bool:
+    """Whether its termination begins with the deregistration of a license."""
     return worker.license_status is LicenseStatus.REGISTERED and worker.release_license
 
 

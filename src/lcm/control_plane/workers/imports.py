@@ -75,7 +75,7 @@ async def build_adopted(store: Store, worker: Worker, request: AdoptWorkerReques
     """The imported worker as one of ours. It may be adopted repeatedly, with other values."""
     if worker.origin is not WorkerOrigin.IMPORTED:
         raise ProblemError(
-            ProblemCode.NOT_POSSIBLE_NOW, "only an imported worker is adopted; this one was created by LCM"
+            ProblemCode.NOT_POSSIBLE_NOW, "only an imported worker can be adopted; this one was created by LCM"
         )
     if worker.status is WorkerStatus.TERMINATED or worker.desired_status is DesiredStatus.TERMINATED:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "the worker is terminated or being terminated")
@@ -114,7 +114,9 @@ async def _fields_of_named_template(store: Store, worker: Worker, name: str) -> 
     named = next((each for each in templates if each.name == name), None)
     if named is None:
         known = ", ".join(sorted(each.name for each in templates))
-        raise ProblemError(ProblemCode.INVALID, f"template_name: there is no template {name}; there are {known}")
+        raise ProblemError(
+            ProblemCode.INVALID, f"template_name: there is no template {name}; existing templates: {known}"
+        )
     return _fields_of(worker, named, _by_type(templates, worker.instance_type))
 
 

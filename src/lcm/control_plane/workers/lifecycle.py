@@ -119,7 +119,7 @@ def stop(worker: Worker, now: datetime, reason: str | None = None) -> Worker:
 
 
 def terminate(worker: Worker, now: datetime, *, release_license: bool = True) -> Worker:
-    """Set the desired status to TERMINATED. A license that is not to be given back stays so, also if asked later."""
+    """Set the desired status to TERMINATED. Once `release_license` was false, it stays false."""
     if worker.status is WorkerStatus.TERMINATED:
         return worker
     fields = {"desired_status": DesiredStatus.TERMINATED, "release_license": worker.release_license and release_license}

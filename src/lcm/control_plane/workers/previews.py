@@ -146,7 +146,7 @@ class PreviewService:
         evaluator = find_evaluator(await read_leaders(store), await read_controller_reports(store), now)
         reason = evaluator.silence
         if not reason and region in evaluator.blind:
-            reason = f"EC2 cannot be read in {region} for {evaluator.blind[region]}"
+            reason = f"EC2 has not been readable in {region} for {evaluator.blind[region]}"
         if not reason:
             return preview
         return preview.model_copy(update={"effect": f"{preview.effect} This waits: {reason}."})

@@ -195,7 +195,9 @@ async def _read_resource_id(request: Request, field: str) -> str | None:
     if not isinstance(content, dict):
         raise AdminRequestError(ProblemCode.INVALID, "body: must be an object")
     if unknown := sorted(set(content) - {field}):
-        raise AdminRequestError(ProblemCode.INVALID, f"{unknown[0][:64]}: is not a known field; only {field} is")
+        raise AdminRequestError(
+            ProblemCode.INVALID, f"{unknown[0][:64]}: is not a known field; the only field is {field}"
+        )
     named = content.get(field)
     if named is not None and not (isinstance(named, str) and _RESOURCE_ID.fullmatch(named)):
         raise AdminRequestError(ProblemCode.INVALID, f"{field}: must be an id")
@@ -206,7 +208,7 @@ def _require_leader(controller: LeaderElectedHostedService[Any]) -> None:
     if not controller.is_leader:
         leader = controller.known_leader
         who = f"send the request to the leader, {leader}" if leader else "there is no known leader now"
-        detail = f"{controller.election.instance_id} does not lead; {who}"
+        detail = f"{controller.election.instance_id} is not the leader; {who}"
         raise AdminRequestError(ProblemCode.NOT_POSSIBLE_NOW, detail, {"leader": leader})
 
 

@@ -42,7 +42,7 @@ class FleetCache:
         self.records = {worker.id: worker for worker in workers}
         self._by_instance = {worker.instance_id: worker.id for worker in workers if worker.instance_id}
         self._release_claims = {each: region for each, region in self._release_claims.items() if each in self.records}
-        self._releases = {worker.id: worker.aws_region for worker in workers if _gives_license_back(worker)}
+        self._releases = {worker.id: worker.aws_region for worker in workers if _deregisters_license_first(worker)}
         return gone
 
     def update(self, worker: Worker) -> bool:
@@ -53,7 +53,7 @@ class FleetCache:
             self._releases.pop(worker.id, None)
             return False
         self.records[worker.id] = worker
-        if _gives_license_back(worker):
+        if _deregisters_license_first(worker):
             self._releases[worker.id] = worker.aws_region
         else:
             self._releases.pop(worker.id, None)
@@ -78,7 +78,7 @@ class FleetCache:
         )
 
     def license_releases(self, worker: Worker) -> int:
-        """How many other workers of its region are being started to give their licenses back."""
+        """How many other workers of its region are being started to deregister their licenses."""
         return len(self._releasing(worker.aws_region) - {worker.id})
 
     def claim_license_release(self, worker: Worker, limit: int) -> bool:
@@ -120,5 +120,5 @@ class FleetCache:
         return self.settings if self.local_hold is None else None
 
 
-def _gives_license_back(worker: Worker) -> bool:
+def _deregisters_license_first(worker: Worker) -> bool:
     return worker.license_release_started_at is not None and worker.license_status is LicenseStatus.REGISTERED

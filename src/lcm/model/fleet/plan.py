@@ -162,7 +162,7 @@ def find_evaluator(
         since = "" if leader is None else f" since {format_clock_time(leader.announced_at, now)}"
         return Evaluator(term, f"no worker controller has reported{since}")
     if now - report.received_at > LATE_AFTER:
-        return Evaluator(term, f"no worker controller leads since {format_clock_time(report.received_at, now)}")
+        return Evaluator(term, f"no worker controller has led since {format_clock_time(report.received_at, now)}")
     blind = {
         region.name: humanize_duration(timedelta(seconds=region.blind_seconds))
         for region in report.report.regions
@@ -186,7 +186,7 @@ def assess_decision(
         return DecisionState.OUTDATED, f"decided {ago} by an earlier leader; the present one has not checked it yet"
     if worker.instance_id is not None and worker.aws_region in evaluator.blind:
         since = evaluator.blind[worker.aws_region]
-        return DecisionState.OUTDATED, f"decided {ago}; EC2 cannot be read in {worker.aws_region} for {since}"
+        return DecisionState.OUTDATED, f"decided {ago}; EC2 has not been readable in {worker.aws_region} for {since}"
     if decision.version is not None and decision.next_actions is None and not decision.held_actions:
         return DecisionState.IN_PROGRESS, f"acted {ago}; what follows is decided at the next check"
     return DecisionState.CURRENT, ""

@@ -62,7 +62,7 @@ class IdleSettings(LenientModel):
     license_on_stop: LicenseOnStop = Field(
         default=LicenseOnStop.KEEP,
         title="License of a stopped worker",
-        description="Whether a license is given back before each stop, and registered again after the next start.",
+        description="Whether a license is deregistered before each stop, and registered again after the next start.",
     )
 
 

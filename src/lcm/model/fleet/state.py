@@ -95,7 +95,7 @@ class FleetSummary(LenientModel):
     capacity: FleetCapacity = FleetCapacity()
     cost_per_hour_usd: float = Field(default=0, description="What all instances cost an hour now, disks included.")
     workers_without_price: int = Field(
-        default=0, description="Workers that cost money too, but nobody knows how much: not in `cost_per_hour_usd`."
+        default=0, description="Workers that cost money at an unknown price. They are not in `cost_per_hour_usd`."
     )
     saved_per_hour_usd: float = 0
     saved_total_usd: float = 0

@@ -95,7 +95,7 @@ def check_license(worker: Worker, requirements: LabletRequirements) -> str | Non
     """Its CML must be registered if the lablet needs a license."""
     if not requirements.license or worker.license_status is LicenseStatus.REGISTERED:
         return None
-    return f"needs a license, its CML is {worker.license_status}"
+    return f"needs a license, but its CML is {worker.license_status}"
 
 
 def check_capacity(capacity: Capacity | None, taken: Allocation, requirements: LabletRequirements) -> str | None:
@@ -118,10 +118,10 @@ def check_cml_version(worker: Worker, requirements: LabletRequirements) -> str |
     if requirements.cml_version is None:
         return None
     if worker.cml_version is None:
-        return f"needs CML {requirements.cml_version}, its version is not known yet"
+        return f"needs CML {requirements.cml_version}, but its version is not known yet"
     if version_in_range(worker.cml_version, requirements.cml_version):
         return None
-    return f"needs CML {requirements.cml_version}, it runs {worker.cml_version}"
+    return f"needs CML {requirements.cml_version}, but it runs {worker.cml_version}"
 
 
 def check_node_definitions(worker: Worker, requirements: LabletRequirements) -> str | None:

@@ -134,7 +134,7 @@ def describe_license_release(worker: Worker, *, release: bool = True) -> str:
     if worker.license_status is not LicenseStatus.REGISTERED:
         return f"{worker.license_status}; nothing to deregister"
     if not release or not worker.release_license:
-        return "registered; it is not given back: Cisco will still count it (leaked)"
+        return "registered; it will not be deregistered, so Cisco will still count it (leaked)"
     if not is_instance_stopped(worker):
         return "registered; it is deregistered first, while CML is reachable, usually within 2 minutes"
     cost = cost_if(worker, running=True)

@@ -242,7 +242,7 @@ def _instance_sentences(inputs: ExplainInput) -> Iterator[str]:
         yield f"Its instance has not been visible for {since}: {detail}; until then nothing is done."
     if worker.status is WorkerStatus.FAILED and is_condition_true(worker.conditions, ConditionType.INSTANCE_READY):
         hourly = current_cost(worker)
-        cost = "costs money, nobody knows how much" if hourly is None else f"costs ${hourly:.4g} an hour"
+        cost = "costs money, at an unknown price" if hourly is None else f"costs ${hourly:.4g} an hour"
         yield f"Its instance {worker.instance_id} is running and {cost}."
 
 

@@ -141,7 +141,7 @@ def _license_clause(worker: Worker) -> str:
     if worker.license_status is not LicenseStatus.REGISTERED:
         return ""
     if not worker.release_license:
-        return "; its license will not be given back and is leaked"
+        return "; its license will not be deregistered and is leaked"
     if worker.license_release_started_at is not None:
         return "; it was started once more, and its license will be deregistered first"
     if is_instance_stopped(worker):

@@ -100,10 +100,10 @@ class Worker(Record):
     instance_since: UtcDatetime | None = None
     instance_type: str | None = None
     instance_cpu_cores: int | None = Field(
-        default=None, description="CPU cores of an imported instance, as EC2 says; null if not known."
+        default=None, description="CPU cores of an imported instance, as EC2 reports them; null if not known."
     )
     instance_memory_gb: float | None = Field(
-        default=None, description="Memory of an imported instance, as EC2 says; null if not known."
+        default=None, description="Memory of an imported instance, as EC2 reports it; null if not known."
     )
     ami_id: str | None = None
     ami_name_pattern: str | None = Field(
@@ -137,10 +137,11 @@ class Worker(Record):
         default=False, description="Whether the token was replaced while CML was registered with the former one."
     )
     release_license: bool = Field(
-        default=True, description="Whether its license is given back before it is terminated; once false, always false."
+        default=True,
+        description="Whether its license is deregistered before it is terminated; once false, always false.",
     )
     license_release_started_at: UtcDatetime | None = Field(
-        default=None, description="When its stopped instance was started only to give its license back."
+        default=None, description="When its stopped instance was started only to deregister its license."
     )
     license_release_ready_at: UtcDatetime | None = Field(
         default=None, description="When CML responded after that start."

@@ -117,11 +117,11 @@ class CommandRequest(StrictModel):
 
 
 class TerminateRequest(CommandRequest):
-    """The body of a termination: a reason, and whether the license is given back first."""
+    """The body of a termination: a reason, and whether the license is deregistered first."""
 
     release_license: StrictBool = Field(
         default=True,
-        description="Whether a registered license is given back first; once false, always false.",
+        description="Whether a registered license is deregistered first; once false, always false.",
     )
 
 

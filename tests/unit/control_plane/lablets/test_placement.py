@@ -110,7 +110,7 @@ async def test_what_does_not_fit_is_rejected_and_the_rest_of_the_batch_is_placed
         ({}, {"memory_gb": 4.5}, "GB of memory"),
         ({}, {"storage_gb": 100.5}, "GB of storage"),
         ({}, {"nodes": 16}, "needs 16 nodes, 15 are left"),
-        ({"cml_version": "2.6.1"}, {"cml_version": ">=2.7"}, "needs CML >=2.7, it runs 2.6.1"),
+        ({"cml_version": "2.6.1"}, {"cml_version": ">=2.7"}, "needs CML >=2.7, but it runs 2.6.1"),
         ({"node_definitions": ("iosv",)}, {"node_definitions": ("cat9kv",)}, "lacks node definition cat9kv"),
         ({"allocation": Allocation(ports=tuple(range(20000, 30000)))}, {"ports": ("CON",)}, "needs 1 port"),
     ],

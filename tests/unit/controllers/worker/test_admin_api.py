@@ -268,7 +268,7 @@ async def test_a_standby_names_the_leader() -> None:
         for path in ("/admin/trigger-reconcile", "/admin/resign-leadership"):
             response = await second.ask("POST", path, Role.ADMIN)
             assert (response.status_code, response.json()["code"]) == (409, "not_possible_now")
-            assert response.json()["detail"] == "two does not lead; send the request to the leader, one"
+            assert response.json()["detail"] == "two is not the leader; send the request to the leader, one"
             assert response.json()["current"] == {"leader": "one"}
 
 

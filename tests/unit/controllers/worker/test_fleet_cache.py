@@ -1,4 +1,4 @@
-"""The leader's cache of the fleet: how many licenses are being given back, counted without a look at every worker."""
+"""The leader's cache of the fleet: how many licenses are being deregistered, counted without a look at every worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE, THERE = "eu-west-1", "us-east-1"
 
 
 def releasing(number: int, region: str = HERE, **changes: Any) -> Worker:
-    """A worker that was started to give its license back."""
+    """A worker that was started to deregister its license."""
     facts = {"license_status": LicenseStatus.REGISTERED, "license_release_started_at": NOW, **changes}
     return a_worker(id=f"w-{number:012d}", aws_region=region, **facts)
 

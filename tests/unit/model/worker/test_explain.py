@@ -535,9 +535,7 @@ def test_an_instance_that_is_not_visible() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("price", "words"), [(1.0, "costs $1.08 an hour"), (None, "costs money, nobody knows how much")]
-)
+@pytest.mark.parametrize(("price", "words"), [(1.0, "costs $1.08 an hour"), (None, "costs money, at an unknown price")])
 def test_a_failed_worker_whose_instance_runs(price: float | None, words: str) -> None:
     """worker-lifecycle.md#failed."""
     size = Capacity(cpu_cores=2, memory_gb=4, storage_gb=730, max_nodes=5)

@@ -133,7 +133,7 @@ async def delete_worker(
     if_match: IfMatchDep,
     key: IdempotencyKeyDep,
     release_license: Annotated[
-        bool, Query(description="Whether a registered license is given back first; once false, always false.")
+        bool, Query(description="Whether a registered license is deregistered first; once false, always false.")
     ] = True,
 ) -> Response:
     """Request termination of a worker. Its record is kept."""
@@ -228,7 +228,7 @@ async def terminate_worker(
     key: IdempotencyKeyDep,
     body: TerminateRequest | None = None,
 ) -> Response:
-    """Request termination of the worker. A registered license is given back first, unless told otherwise."""
+    """Request termination of the worker. Its license is deregistered first, unless `release_license` is false."""
     body = body or TerminateRequest()
     record = await get_services(request).workers.command(
         caller,

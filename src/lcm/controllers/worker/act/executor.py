@@ -292,7 +292,7 @@ class ActionExecutor:
 
     def _claim_license_release(self, worker: Worker) -> None:
         if not self._cache.claim_license_release(worker, MAX_RELEASES_PER_REGION):
-            raise PassInterruptedError("other workers of the region were first to give their licenses back")
+            raise PassInterruptedError("other workers of the region deregister their licenses first")
 
     async def _check_unchanged(self, current: ReconcilePass) -> None:
         """Raise if a hold was placed or the worker was changed since the decision."""

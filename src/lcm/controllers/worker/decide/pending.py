@@ -124,7 +124,7 @@ def _resolve_launch_attempt(worker: Worker, intent: LaunchIntent, observed: Obse
         reason = f"the outcome of launch attempt {intent.attempt} is unknown: the same call is repeated"
         return wait("pending.replay", reason, Launch(intent.attempt, parameters), after=POLL_SECONDS)
     left = max(POLL_SECONDS, settles_at - observed.boottime)
-    reason = f"the outcome of launch attempt {intent.attempt} is unknown; it will be certain in {left:.0f} s"
+    reason = f"the outcome of launch attempt {intent.attempt} is unknown; it will be known in {left:.0f} s"
     return wait("pending.settling", reason, after=min(left, 30.0))
 
 
@@ -210,7 +210,7 @@ def launch_failed(worker: Worker, error: Exception, *, certain: bool) -> Decisio
     if isinstance(error, CloudThrottledError):
         problem = "EC2 throttled the launch"
     elif isinstance(error, CloudAuthenticationError):
-        problem = "AWS could not establish who is calling; the launch is repeated"
+        problem = "AWS could not authenticate LCM; the launch is repeated"
     reason, cause = f"{problem}: {error}", condition_reason(error)
     conditions = (instance_ready(False, cause, str(error)), waiting_for(cause, reason))
     return retry("pending.launch_failed", reason, conditions=conditions)

@@ -163,7 +163,7 @@ def _telemetry_conditions(
         return ()
     reason = "NoEvents" if observed.cml.activity_error == NO_EVENTS else "ReadFailed"
     message = (
-        f"no activity could be read for {missing / 3600:.0f} hours, so that it is not paused when it is idle:"
+        f"no activity could be read for {missing / 3600:.0f} hours, so it is not paused when idle:"
         f" {observed.cml.activity_error}"
     )
     return (

@@ -107,7 +107,7 @@ def _start_again(worker: Worker, observed: Observation, now: datetime) -> Decisi
     if left > 0:
         condition = waiting_for(waits.reason, waits.message)
         return wait("stopped.no_capacity", waits.message, after=left, conditions=(condition,))
-    reason = "the desired status is RUNNING, and the last start was refused only for the time being"
+    reason = "the desired status is RUNNING, and the last start was refused temporarily"
     write = WriteStatus(WorkerStatus.STARTING, reason)
     conditions = (instance_ready(False, "Starting", reason), NOT_STUCK, NOT_WAITING)
     return wait(

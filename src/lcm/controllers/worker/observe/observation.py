@@ -163,7 +163,7 @@ class Observation:
     license_task: LicenseTaskState = LicenseTaskState.NONE
     license_error: str = ""
     license_requested_at: float | None = None  # boot time
-    license_releases: int = 0  # other instances of its region that are started to give their licenses back
+    license_releases: int = 0  # other instances of its region that are started to deregister their licenses
     launched_instances: LaunchedInstances | None = None
     resolution: LaunchResolution | None = None
     calls: LaunchCalls = field(default_factory=LaunchCalls)

@@ -134,7 +134,7 @@ class WorkerObserver:
         return last
 
     def _cml_of_started(self, worker: Worker, started_at: datetime) -> CmlObservation:
-        """CML on an instance that was started only to give its license back: older responses do not count."""
+        """CML on an instance that was started only to deregister its license: older responses do not count."""
         last = self._cml_monitor.last_observation(worker)
         answered = last.ready is True and last.queried_at is not None and last.queried_at >= started_at
         if not answered and worker.license_release_ready_at is None:

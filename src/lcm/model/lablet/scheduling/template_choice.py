@@ -116,7 +116,9 @@ class TemplateSelector:
             if aws_region not in (None, worker.aws_region):
                 continue
             if wait.reason != CAPACITY_LACKING or worker.template_name == template_name:
-                return f"{worker.name} waits in {worker.aws_region} since {_since(wait)}: {wait.message[:_MAX_CAUSE]}"
+                return (
+                    f"{worker.name} has waited in {worker.aws_region} since {_since(wait)}: {wait.message[:_MAX_CAUSE]}"
+                )
         return None
 
     def _license_problem(self, requirements: LabletRequirements) -> str | None:
@@ -127,7 +129,9 @@ class TemplateSelector:
         wait = overdue_wait(self._newest.conditions)
         if wait is not None and wait.reason == LICENSE_PENDING:
             cause = wait.message[:_MAX_CAUSE]
-            return f"a new worker would not be suitable: {name} waits for its license since {_since(wait)}: {cause}"
+            return (
+                f"a new worker would not be suitable: {name} has waited for its license since {_since(wait)}: {cause}"
+            )
         if will_be_licensed(self._newest):
             return None
         return (

@@ -156,7 +156,7 @@ async def test_licenses_are_given_up_with_several_workers(plane: TestPlane) -> N
     assert "leak_license" not in await visitor.part(f"/fleet/confirm?action=terminate&ids={two['id']}")
     assert "leak_license" not in await visitor.part(f"/fleet/confirm?action=stop&ids={one['id']}")
     dialog = await visitor.part(f"/fleet/confirm?action=terminate&ids={one['id']},{two['id']}")
-    assert "Do not give the license back" in dialog
+    assert "Do not deregister the license" in dialog
     targets = f"{one['id']}:{one['version']},{two['id']}:{two['version']}"
     response = await visitor.send(
         "/fleet/do/terminate", {"targets": targets, "confirm": "2", "leak_license": "yes", "reason": ""}

@@ -436,7 +436,7 @@ def launched(number: int, **changes: Any) -> Worker:
 @pytest.mark.parametrize(
     ("worker", "wish", "word"),
     [
-        (launched(1, cml_version="2.5.1"), needs(cml_version=">=2.7"), "it runs 2.5.1"),
+        (launched(1, cml_version="2.5.1"), needs(cml_version=">=2.7"), "but it runs 2.5.1"),
         (launched(1, node_definitions=()), needs(node_definitions=("iosv",)), "lacks node definition iosv"),
         (
             launched(1, license_status=LicenseStatus.UNREGISTERED, has_license_token=False),
@@ -494,7 +494,7 @@ def test_without_another_template_lablets_say_why_they_wait(reason: str) -> None
     assert not made.needs
     worker_id, text = waits(made)["l-0001"]
     assert worker_id is None
-    assert "another worker would wait as well: template box: worker-1 waits in eu-west-1 since" in text
+    assert "another worker would wait as well: template box: worker-1 has waited in eu-west-1 since" in text
     assert "EC2 has none" in text
 
 
@@ -519,7 +519,7 @@ def test_a_license_that_does_not_come_is_not_waited_for_and_not_tried_with_more_
     made = planned([a_lablet(1), a_lablet(2, needs(license=False))], [worker])
     assert not made.needs
     assert where(made) == {"l-0002": "w-0001"}
-    assert "worker-1 waits for its license since" in waits(made)["l-0001"][1]
+    assert "worker-1 has waited for its license since" in waits(made)["l-0001"][1]
 
 
 # Keys of needs, times

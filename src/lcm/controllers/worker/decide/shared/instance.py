@@ -162,7 +162,7 @@ def begin_termination(worker: Worker, observed: Observation, policy: Policy) -> 
 
 
 def begin_stop(reason: str, *before: WriteStatus, release_first: bool = False) -> Decision:
-    """STOPPED is desired and the instance runs: record STOPPING and stop it, or give its license back first."""
+    """STOPPED is desired and the instance runs: record STOPPING and stop it, or deregister its license first."""
     write = WriteStatus(WorkerStatus.STOPPING, reason, ActionKind.INTENT)
     if release_first:
         return wait("stop.begin", reason, *before, write, after=0.0, conditions=(NOT_DRAINING, NOT_STUCK))
@@ -237,7 +237,7 @@ def instance_call_failed(worker: Worker, call: CloudCall, error: Exception) -> D
         )
     if isinstance(error, CloudAuthenticationError):
         # No answer to the call itself. A worker that stayed STARTING would fail at its deadline.
-        reason = f"AWS could not establish who is calling; {call.value} is repeated: {error}"
+        reason = f"AWS could not authenticate LCM; {call.value} is repeated: {error}"
         waits = waiting_for(error.condition_reason, reason)
         if call is CloudCall.START:
             conditions = (instance_ready(False, error.condition_reason, reason), waits)

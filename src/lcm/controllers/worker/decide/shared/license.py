@@ -126,7 +126,7 @@ def _replace_registration(observed: Observation, phase: LicensePhase) -> Decisio
             conditions=(condition, waiting_for(LICENSE_PENDING, why)),
             after=LICENSE_POLL_SECONDS,
         )
-    why = _with_last_error("another token was given; the former registration is ended first", observed)
+    why = _with_last_error("the license token was replaced; CML deregisters the former one first", observed)
     calls = task is not LicenseTaskState.RUNNING and phase is LicensePhase.REGISTERED
     actions: tuple[Action, ...] = (DeregisterLicense(),) if calls else ()
     conditions = (waiting_for(LICENSE_PENDING, why),)

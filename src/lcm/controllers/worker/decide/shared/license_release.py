@@ -1,4 +1,4 @@
-"""Giving a license back before its instance stops or ends.
+"""Deregistering a license before its instance stops or ends.
 
 A stopped instance whose license is registered is started for this one purpose before it is terminated. The time at
 which that began is on the record before the call, so that its bounds outlive a leader. They leave out time on hold.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
 MAX_RELEASES_PER_REGION = 3
-"""Instances of a region that are started at once to give their licenses back."""
+"""Instances of a region that are started at once to deregister their licenses."""
 RESTART_SECONDS = 60.0
 TURN_SECONDS = 30.0
 RULE_PREFIX = "terminating.license_"
@@ -53,7 +53,7 @@ _NOT_HELD = ConditionUpdate(ConditionType.HELD, None)
 
 
 def releases_on_stop(worker: Worker, policy: Policy) -> bool:
-    """Whether its license is given back before a stop. Without a token it could not be registered again."""
+    """Whether its license is deregistered before a stop. Without a token it could not be registered again."""
     return (
         policy.settings is not None
         and policy.settings.idle.license_on_stop is LicenseOnStop.RELEASE
@@ -90,7 +90,7 @@ def release_before_termination(worker: Worker, observed: Observation, policy: Po
 
 
 def release_bound(worker: Worker, policy: Policy) -> datetime:
-    """When the last bound of giving its license back ends; before that a worker that ends is not stuck."""
+    """When the last bound of the deregistration ends; before that a worker that ends is not stuck."""
     if worker.license_release_started_at is None:
         return worker.status_since
     bounds = policy.starting_timeout + policy.cml_ready_timeout + policy.license_release_timeout
@@ -101,14 +101,14 @@ def note_hold(worker: Worker, decision: Decision) -> Decision:
     """The decision under a hold, with a mark on the record: while it is there, no bound of the release runs."""
     if worker.status is not WorkerStatus.TERMINATING or worker.license_release_started_at is None:
         return decision
-    message = "on hold; the time in which the license is given back does not run"
+    message = "on hold; the time limit for deregistering the license is paused"
     return decision.with_added(
         conditions=(ConditionUpdate(ConditionType.HELD, ConditionStatus.TRUE, "OnHold", message),)
     )
 
 
 def _ended(observed: Observation, status: LicenseStatus, message: str) -> WriteLicenseStatus | None:
-    """The write for a license that was just given back."""
+    """The write for a license that was just deregistered."""
     if observed.license_task is LicenseTaskState.LEAKED:
         message = "CML deregistered locally, but Cisco still counts the license"
         return WriteLicenseStatus(status, message, clear_pending=True, leaked=True)
@@ -189,7 +189,7 @@ def _continue_after_hold(worker: Worker, pause: timedelta) -> Decision:
     fields = {"license_release_started_at": worker.license_release_started_at + pause}
     if worker.license_release_ready_at is not None:
         fields["license_release_ready_at"] = worker.license_release_ready_at + pause
-    reason = "the hold has ended; its time does not count"
+    reason = "the hold has ended; the time on hold does not count"
     write = WriteStatus(WorkerStatus.TERMINATING, reason, ActionKind.RECORD, fields)
     return wait(f"{RULE_PREFIX}continued", reason, write, after=0.0, conditions=(_NOT_HELD,))
 
