@@ -404,10 +404,10 @@ MUTATIONS = (
     Mutation(
         "a certificate is pinned before CML is ready",
         "controllers/worker/observe/cml_monitor.py",
-        "        if not result.information.ready or not self._current(state):\n",
-        "        if state.certificate is None and result.information.certificate is not None:\n"
+        "        if result.information is None or not result.information.ready or not self._current(state):\n",
+        "        if state.certificate is None and result.information and result.information.certificate:\n"
         "            self._trust(state, result.information.certificate)\n"
-        "        if not result.information.ready or not self._current(state):\n",
+        "        if result.information is None or not result.information.ready or not self._current(state):\n",
         "a server is reinstalled, leaders change, and a user trusts it",
     ),
     Mutation(
