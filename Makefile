@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 # Container images often forbid bytecode. Every `lcm` process would then compile all it imports, in twice the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help up test test-unit coverage check deploy-check image-test drills sim mutations soak docs screenshots bench browser release lock clean
+.PHONY: help up test test-unit coverage check deploy-check image-test drills sim mutations soak docs screenshots bench browser provider release lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -20,7 +20,7 @@ up: $(VENV)/.ready-run ## set up and run the whole platform with default setting
 
 # Half of the tests wait for processes and leases: four at a time keep two cores busy.
 WORKERS ?= 4
-test: $(VENV)/.ready-dev browser ## set up and run all tests, WORKERS=4 at a time
+test: $(VENV)/.ready-dev browser provider ## set up and run all tests, WORKERS=4 at a time
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-unit: $(VENV)/.ready-dev ## run the fast tests only: virtual time, no sockets
@@ -79,6 +79,9 @@ bench: $(VENV)/.ready-dev browser ## run the benchmarks; one line per result
 
 browser: $(VENV)/.ready-dev ## install Chromium if it is missing
 	@$(BIN)/python -m tests.support.servers.chromium
+
+provider: $(VENV)/.ready-dev ## install the identity provider of the tests if it is missing
+	@$(BIN)/python -m tests.support.auth.identity_provider
 
 release: $(VENV)/.ready-deploy-tools ## build wheel, sdist, SBOM and checksums in dist/, and try the wheel on Python 3.11, 3.12 and 3.13
 	$(BIN)/python -m tools.release

@@ -14,11 +14,10 @@ import yaml
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from lcm.control_plane.app import make_app
-from lcm.control_plane.auth.jwks import JwksCache
-from lcm.control_plane.auth.oidc import OidcConfig, OidcVerifier
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter
 from lcm.control_plane.auth.security_log import SecurityLog, SecurityLogWriter
-from lcm.control_plane.auth.sessions import SESSIONS, SessionService
+from lcm.control_plane.auth.session_record import SESSIONS
+from lcm.control_plane.auth.sessions import SessionService
 from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.auth.tokens import TOKENS, TokenService, load_static_tokens
 from lcm.control_plane.context import ControlPlaneContext
@@ -52,8 +51,6 @@ from lcm.control_plane.store.write_probe import WriteProbe
 from lcm.core import clock
 from lcm.core.hosting import Host, HostedService, cancel_and_wait
 from lcm.core.version import installed_version
-from lcm.http.network import NetworkTransport
-from lcm.http.proxy import proxy_from_environment
 from lcm.http.server import HttpServer, process_routes
 from lcm.model.audit import Actor, ActorKind
 from lcm.model.fleet.settings import FleetSettings
@@ -79,6 +76,7 @@ from lcm.wiring.connections import (
     StartedNotification,
     connect_coordination,
 )
+from lcm.wiring.identity_provider import make_oidc, oidc_network
 from lcm.wiring.listener import make_http_server
 from lcm.wiring.notifications import make_sender
 
@@ -232,6 +230,8 @@ class _StoreService(HostedService):
         await cancel_and_wait(list(self._background))
         await self._parts.authenticator.tokens.close()
         await self._parts.authenticator.sessions.close()
+        if self._parts.authenticator.sign_in is not None:
+            await self._parts.authenticator.sign_in.close()
         await self._store.close()
 
     def readiness(self) -> list[str]:
@@ -259,7 +259,11 @@ def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> 
 
 
 def _make_authenticator(
-    settings: ControlPlaneComponentSettings, store: Store, http: HttpTransport, on_commit: Callable[[], None]
+    settings: ControlPlaneComponentSettings,
+    store: Store,
+    box: SecretBox,
+    http: HttpTransport,
+    on_commit: Callable[[], None],
 ) -> Authenticator:
     bootstrap, controller = settings.lcm_bootstrap_token, settings.lcm_controller_token
     configured = load_static_tokens(
@@ -267,17 +271,15 @@ def _make_authenticator(
         None if controller is None else controller.get_secret_value(),
     )
     tokens = TokenService(store, configured)
-    oidc = None
-    if settings.oidc_issuer and settings.oidc_audience and settings.oidc_jwks_url:
-        config = OidcConfig(settings.oidc_issuer, settings.oidc_audience, settings.oidc_role_claim)
-        oidc = OidcVerifier(config, JwksCache(settings.oidc_jwks_url, http))
+    verifier, sign_in = make_oidc(settings, settings.lcm_ca_file, box, http)
     return Authenticator(
         tokens,
-        SessionService(store, tokens),
+        SessionService(store, tokens, box),
         SignInRateLimiter(),
         SignInLinks(store),
         SecurityLog(store, on_commit),
-        oidc,
+        verifier,
+        sign_in,
     )
 
 
@@ -294,7 +296,7 @@ class ControlPlaneAssembly:
 def make_control_plane(
     settings: ControlPlaneComponentSettings, coordination: Coordination, http: HttpTransport
 ) -> ControlPlaneAssembly:
-    """Assemble a control plane for any process. `http` fetches the OIDC signing keys."""
+    """Assemble a control plane for any process. `http` calls the identity provider."""
     store = open_store(settings)
     feed = JournalFeed(store)
     plane = ControlPlaneContext(
@@ -306,7 +308,7 @@ def make_control_plane(
         PlanningConfig(parse_port_range(settings.lablet_port_range), settings.lablet_lead_time),
         settings.scale_up_license_token,
     )
-    gate = _make_authenticator(settings, store, http, feed.wake)
+    gate = _make_authenticator(settings, store, plane.secret_box, http, feed.wake)
     mirrors = [Mirror(store, coordination, feed, mirrored) for mirrored in (WORKER_MIRROR, LABLET_MIRROR)]
     stream = EventStream(store, feed)
     about: dict[str, object] = {
@@ -331,12 +333,6 @@ def make_control_plane(
     services = [opened, feed, SecurityLogWriter(gate.security_log), *mirrors, server, stream, sender]
     services += [make_maintenance(settings, store, parts), FleetHistoryRecorder(parts.fleet_history)]
     return ControlPlaneAssembly(parts, services, server, about)
-
-
-def oidc_network(settings: ControlPlaneComponentSettings) -> NetworkTransport:
-    """The way to the keys of the identity provider, which may be outside the network: a proxy of the environment."""
-    proxy = proxy_from_environment(settings.oidc_jwks_url) if settings.oidc_jwks_url else None
-    return NetworkTransport(idle_seconds=0.0, max_idle=0, proxy=proxy)
 
 
 async def serve_control_plane(settings: ControlPlaneProcessSettings, started: OnStarted) -> int:

@@ -34,8 +34,9 @@ from lcm.wiring.connections import (
     connect_cml,
     connect_coordination,
 )
-from lcm.wiring.control_plane import ControlPlaneComponentSettings, make_control_plane, oidc_network, region_names
+from lcm.wiring.control_plane import ControlPlaneComponentSettings, make_control_plane, region_names
 from lcm.wiring.controllers import ControllerRuntime, ControllerRuntimeSettings
+from lcm.wiring.identity_provider import oidc_network
 from lcm.wiring.lablet_controller import LabletControllerComponentSettings, make_lablet_controller
 from lcm.wiring.listener import make_http_server
 from lcm.wiring.resource_scheduler import ResourceSchedulerComponentSettings, make_resource_scheduler

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.auth import jwks
-from lcm.control_plane.auth.oidc import OidcConfig, OidcVerifier
+from lcm.control_plane.auth.oidc import jwks
+from lcm.control_plane.auth.oidc.fetch import ProviderConnection
+from lcm.control_plane.auth.oidc.verifier import OidcConfig, OidcVerifier
 from lcm.http.network import NetworkTransport
 from tests.support.auth.issuer import AUDIENCE, ISSUER, entry, private_key
 from tests.support.servers.jwks_server import JwksServer
@@ -36,6 +37,6 @@ async def server() -> AsyncIterator[JwksServer]:
 @pytest.fixture
 async def oidc(server: JwksServer) -> AsyncIterator[OidcVerifier]:
     async with aclosing(NetworkTransport(idle_seconds=0.0, max_idle=0)) as http:
-        keys = jwks.JwksCache(server.url, http)
+        keys = jwks.JwksCache(jwks.fixed_url(server.url), ProviderConnection(http))
         yield OidcVerifier(OidcConfig(issuer=ISSUER, audience=AUDIENCE), keys)
         await keys.close()

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.auth import jwks
+from lcm.control_plane.auth.oidc import fetch, jwks
 from lcm.control_plane.auth.roles import IdentityProviderUnavailableError, UnauthenticatedError
 from lcm.model.access import Role
 from tests.support.auth.issuer import claims, document, entry, private_key, public_pem, signed
 from tests.support.servers.jwks_server import http_response
 
 if TYPE_CHECKING:
-    from lcm.control_plane.auth.oidc import OidcVerifier
+    from lcm.control_plane.auth.oidc.verifier import OidcVerifier
     from tests.support.servers.jwks_server import JwksServer
 
 FIRST = private_key("first")
@@ -139,9 +139,9 @@ class TestServer:
         server.endless = b" " * 65_536
         with pytest.raises(IdentityProviderUnavailableError):
             await oidc.verify(signed(FIRST, "first"))
-        assert server.sent < 100 * jwks.MAX_BYTES  # what the buffers of the system hold, but not endlessly
+        assert server.sent < 100 * fetch.MAX_BYTES  # what the buffers of the system hold, but not endlessly
         server.endless = b""
-        server.reply = http_response(b" " * (jwks.MAX_BYTES + 1))
+        server.reply = http_response(b" " * (fetch.MAX_BYTES + 1))
         with pytest.raises(IdentityProviderUnavailableError):
             await oidc.verify(signed(FIRST, "first"))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.auth.sessions import SESSIONS
+from lcm.control_plane.auth.session_record import SESSIONS
 from lcm.control_plane.auth.tokens import TOKENS
 from lcm.control_plane.records.kinds import ALL_KINDS, WORKERS, worker_fields, worker_unique_keys
 from lcm.control_plane.store.mongo.store import MongoStore

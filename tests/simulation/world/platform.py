@@ -13,7 +13,8 @@ from lcm.cloud.types import RegionLaunchSettings
 from lcm.control_plane.app import make_app
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter
 from lcm.control_plane.auth.security_log import SecurityLog
-from lcm.control_plane.auth.sessions import SESSIONS, SessionService
+from lcm.control_plane.auth.session_record import SESSIONS
+from lcm.control_plane.auth.sessions import SessionService
 from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.auth.tokens import TOKENS, TokenService
 from lcm.control_plane.context import ControlPlaneContext

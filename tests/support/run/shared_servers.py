@@ -10,6 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.auth.identity_provider import IdentityProvider
     from tests.support.servers.etcd import EtcdServer
 
 
@@ -34,3 +35,13 @@ def mongodb_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = MongoServer(tmp_path_factory.mktemp("mongod")).start()
     yield server.uri
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def identity_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityProvider]:
+    """An identity provider; each file sets its control planes and people."""
+    from tests.support.auth.identity_provider import IdentityProvider  # unit tests start without it
+
+    provider = IdentityProvider(tmp_path_factory.mktemp("provider")).start()
+    yield provider
+    provider.stop()

@@ -44,6 +44,10 @@ class ScriptedControlPlane:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.plane_port}"
 
+    def add_settings(self, **settings: str) -> None:
+        """Environment variables for the next start."""
+        self._settings |= settings
+
     def start(self) -> ScriptedControlPlane:
         """Start it with its etcd, also after a stop."""
         if self.process is None:

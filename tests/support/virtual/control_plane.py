@@ -10,7 +10,8 @@ import httpx
 from lcm.control_plane.app import make_app
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter
 from lcm.control_plane.auth.security_log import SecurityLog
-from lcm.control_plane.auth.sessions import SESSIONS, SessionService
+from lcm.control_plane.auth.session_record import SESSIONS
+from lcm.control_plane.auth.sessions import SessionService
 from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.auth.tokens import TOKENS, TokenService
 from lcm.control_plane.context import ControlPlaneContext
@@ -32,10 +33,11 @@ from lcm.model.audit import Actor, ActorKind
 from tests.support.network.webhook_receiver import Receivers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from fastapi import FastAPI
 
+    from lcm.control_plane.auth.oidc.sign_in import OidcSignIn
     from lcm.control_plane.store.port import Store
 
 SYSTEM = Actor(kind=ActorKind.SYSTEM, name="test")
@@ -91,8 +93,15 @@ class TestPlane:
 
 
 @asynccontextmanager
-async def serving_plane(disk: MemoryDisk | None = None, store: Store | None = None) -> AsyncIterator[TestPlane]:
-    """A control plane, with templates and a token for each role. On a store that is given, it does not follow it."""
+async def serving_plane(
+    disk: MemoryDisk | None = None,
+    store: Store | None = None,
+    make_sign_in: Callable[[SecretBox], OidcSignIn] | None = None,
+) -> AsyncIterator[TestPlane]:
+    """A control plane, with templates and a token for each role. On a store that is given, it does not follow it.
+
+    `make_sign_in` makes the sign-in with an identity provider.
+    """
     follows = store is None
     store = store or MemoryStore(disk)
     await store.open([*ALL_KINDS, TOKENS, SESSIONS])
@@ -102,8 +111,14 @@ async def serving_plane(disk: MemoryDisk | None = None, store: Store | None = No
     await unit_of_work.run(SYSTEM, lambda tx: seed_templates(tx, None))
     box = SecretBox([parse_key(generate_key(), "test")])
     tokens = TokenService(store)
+    sign_in = None if make_sign_in is None else make_sign_in(box)
     authenticator = Authenticator(
-        tokens, SessionService(store, tokens), SignInRateLimiter(), SignInLinks(store), SecurityLog(store)
+        tokens,
+        SessionService(store, tokens, box),
+        SignInRateLimiter(),
+        SignInLinks(store),
+        SecurityLog(store),
+        sign_in=sign_in,
     )
     stream = EventStream(store, feed)
     context = ControlPlaneContext(store, unit_of_work, box, ("eu-west-1", "us-east-1"))
@@ -122,4 +137,6 @@ async def serving_plane(disk: MemoryDisk | None = None, store: Store | None = No
     await stream.stop()
     await feed.stop()
     await tokens.close()
+    if sign_in is not None:
+        await sign_in.close()
     await store.close()

@@ -18,7 +18,7 @@ from urllib.parse import quote_from_bytes, unquote, urlencode
 import structlog
 from fastapi.routing import APIRoute
 
-from lcm.control_plane.auth.sessions import session_cookie
+from lcm.control_plane.auth.session_cookies import session_cookie
 from lcm.control_plane.http.deps import CSRF_HEADER
 from lcm.model.access import Role
 from tests.support.virtual.control_plane import LEADER, TestPlane, serving_plane

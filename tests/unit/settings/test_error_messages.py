@@ -27,6 +27,7 @@ WRONG: dict[str, list[Any]] = {
 
 # Settings that require each other.
 _OIDC = {"oidc_issuer": "https://a", "oidc_audience": "lcm", "oidc_jwks_url": "https://a/keys"}
+_OIDC_CLIENT = {"oidc_issuer": "https://a", "lcm_public_url": "https://b"}
 COMPANIONS: dict[str, dict[str, str]] = {
     "etcd_user": {"etcd_password": "x"},
     "etcd_password": {"etcd_user": "root"},
@@ -34,6 +35,8 @@ COMPANIONS: dict[str, dict[str, str]] = {
     "smtp_from": {"smtp_host": "mail.example.com"},
     "smtp_username": {"smtp_password": "x"},
     "smtp_password": {"smtp_username": "lcm"},
+    "oidc_client_id": {**_OIDC, **_OIDC_CLIENT},
+    "oidc_client_secret": {**_OIDC_CLIENT, "oidc_client_id": "lcm"},
     **{name: {other: text for other, text in _OIDC.items() if other != name} for name in _OIDC},
 }
 
@@ -74,6 +77,7 @@ def test_wrong_value_in_the_environment(group: type[Settings], name: str) -> Non
         "etcd_password",
         "lcm_secret_key",
         "lcm_bootstrap_token",
+        "oidc_client_secret",
         "lcm_controller_token",
         "scale_up_license_token",
         "aws_region_configs",

@@ -66,7 +66,7 @@ capabilities: {drop: [ALL]}
 {{- define "lcm.env" -}}
 {{- $values := .top.Values -}}
 {{- $settings := mergeOverwrite (deepCopy (.top.Values.settings | default dict)) (deepCopy (.own.settings | default dict)) -}}
-{{- range $name := list "STORE_URL" "LCM_CONTROLLER_TOKEN" "LCM_BOOTSTRAP_TOKEN" "LCM_SECRET_KEY" "LCM_SECRET_KEY_FILE" "ETCD_USER" "ETCD_PASSWORD" "CML_DEFAULT_PASSWORD" -}}
+{{- range $name := list "STORE_URL" "LCM_CONTROLLER_TOKEN" "LCM_BOOTSTRAP_TOKEN" "OIDC_CLIENT_SECRET" "LCM_SECRET_KEY" "LCM_SECRET_KEY_FILE" "ETCD_USER" "ETCD_PASSWORD" "CML_DEFAULT_PASSWORD" -}}
 {{- if hasKey $settings $name }}{{ fail (printf "settings: %s is a secret; put it into a secret that the values name (README.md)" $name) }}{{ end -}}
 {{- end -}}
 {{- range $name := list "BIND_HOST" "LCM_DATA_DIR" "COORDINATION" "CONTROL_PLANE_API_URL" "CONTROL_PLANE_PORT" "WORKER_CONTROLLER_PORT" "RESOURCE_SCHEDULER_PORT" "LABLET_CONTROLLER_PORT" "AWS_REGION_CONFIGS" "AWS_DEFAULT_REGION" -}}
@@ -100,6 +100,7 @@ capabilities: {drop: [ALL]}
 {{- if eq .component "control-plane" -}}
 {{- $_ := set $secrets "STORE_URL" (dict "name" $values.existingSecret "key" "store-url") -}}
 {{- $_ := set $secrets "LCM_BOOTSTRAP_TOKEN" (dict "name" $values.existingSecret "key" "bootstrap-token" "optional" true) -}}
+{{- $_ := set $secrets "OIDC_CLIENT_SECRET" (dict "name" $values.existingSecret "key" "oidc-client-secret" "optional" true) -}}
 {{- $_ := set $env "LCM_SECRET_KEY_FILE" "/run/lcm/secret.key" -}}
 {{- end -}}
 {{- $extra := list -}}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
+    from lcm.control_plane.auth.oidc.verifier import NoRoleError
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.store.port import Store
 
@@ -34,6 +35,7 @@ MAX_LISTED_ADDRESSES = 20
 MAX_COUNTED_ADDRESSES = 10_000
 MAX_PERSON_LINES = 200
 MAX_LISTED_WORKERS = 100
+MAX_LISTED_GROUPS = 20
 READ_REPEAT_SECONDS = 24 * 3600.0
 MAX_REMEMBERED_READS = 50_000
 _MAX_TEXT_LENGTH = 64
@@ -50,10 +52,12 @@ class _Pending:
     limited: int = 0
     people: Counter[tuple[str, Actor, str]] = field(default_factory=Counter)  # by action, person and address
     people_omitted: int = 0
+    no_role: dict[tuple[Actor, str], tuple[str, list[str]]] = field(default_factory=dict)  # claim and groups
     reads: dict[tuple[Actor, str], list[str]] = field(default_factory=dict)  # workers by reader and secret
 
     def __bool__(self) -> bool:
-        return bool(self.refused or self.limited or self.people or self.reads or self.refused_elsewhere)
+        some = self.refused or self.limited or self.people or self.no_role or self.reads or self.refused_elsewhere
+        return bool(some)
 
 
 class SecurityLog:
@@ -83,9 +87,21 @@ class SecurityLog:
         log.info("signed out", name=caller.name, token_id=caller.token_id, subject=caller.subject, address=address)
         self._add_person("signed_out", caller.actor, address)
 
-    def refused(self, address: str, token_id: str | None, path: str) -> None:
+    def no_role(self, error: NoRoleError, address: str) -> None:
+        """A person with an account at the identity provider has no role here."""
+        groups = [group[:_MAX_TEXT_LENGTH] for group in error.groups[:MAX_LISTED_GROUPS]]
+        log.warning(
+            "sign-in refused", name=error.name, subject=error.subject, claim=error.claim, groups=groups, address=address
+        )
+        actor = Actor(kind=ActorKind.PERSON, name=error.name, identity=f"oidc:{error.subject}")
+        if (actor, address) in self._pending.no_role or len(self._pending.no_role) < MAX_PERSON_LINES:
+            self._pending.no_role[actor, address[:_MAX_TEXT_LENGTH]] = (error.claim, groups)
+        else:
+            self._pending.people_omitted += 1
+
+    def refused(self, address: str, token_id: str | None, path: str, reason: str | None = None) -> None:
         """A credential was not accepted."""
-        log.warning("sign-in refused", address=address, token_id=token_id, path=path)
+        log.warning("sign-in refused", address=address, token_id=token_id, path=path, reason=reason)
         pending, address = self._pending, address[:_MAX_TEXT_LENGTH]
         if address in pending.refused or len(pending.refused) < MAX_COUNTED_ADDRESSES:
             pending.refused[address] += 1
@@ -148,6 +164,7 @@ class SecurityLog:
         earlier.limited += later.limited
         earlier.people.update(later.people)
         earlier.people_omitted += later.people_omitted
+        earlier.no_role.update(later.no_role)
         for key, workers in later.reads.items():
             earlier.reads.setdefault(key, []).extend(workers)
 
@@ -156,6 +173,15 @@ def _audit_entries(pending: _Pending, now: datetime) -> Iterator[AuditEntry]:
     for (action, actor, address), times in pending.people.items():
         yield AuditEntry(
             at=now, actor=actor, action=action, subject=actor.name, details={"address": address, "times": times}
+        )
+    for (actor, address), (claim, groups) in pending.no_role.items():
+        yield AuditEntry(
+            at=now,
+            actor=actor,
+            action="sign_in_refused",
+            subject=actor.name,
+            reason=f"no role here: the claim {claim} holds {', '.join(groups) or 'nothing'}",
+            details={"address": address, "claim": claim, "groups": groups},
         )
     if pending.people_omitted:
         reason = f"{pending.people_omitted} more sign-ins and sign-outs within a minute; the structured log has them"

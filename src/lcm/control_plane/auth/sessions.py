@@ -1,7 +1,8 @@
-"""Browser sessions and their cookie.
+"""Browser sessions.
 
-A token is exchanged for a random id in a cookie that scripts cannot read. A session lasts `SESSION_IDLE_TIMEOUT` from
-its last use and `SESSION_MAX_AGE` in total, and never outlives the token behind it. Only hashes of session ids are
+A token, or a sign-in at the identity provider, is exchanged for a random id in a cookie that scripts cannot read. A
+session lasts `SESSION_IDLE_TIMEOUT` from its last use and `SESSION_MAX_AGE` in total, and never outlives the token
+behind it; one of the identity provider is shorter (`OIDC_IDLE_TIMEOUT`, `OIDC_MAX_AGE`). Only hashes of session ids are
 stored. Every sign-in creates a new id, so none can be planted in a browser beforehand.
 
 Signing out takes effect at once in this process, and in others within `cache.AUTH_CACHE_SECONDS`.
@@ -15,26 +16,34 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lcm.control_plane.auth.cache import BackgroundWrites, TtlCache
-from lcm.control_plane.auth.roles import Caller, CsrfError, ForbiddenError, UnauthenticatedError
+from lcm.control_plane.auth.roles import Caller, ForbiddenError, UnauthenticatedError
+from lcm.control_plane.auth.session_record import (
+    OIDC_MAX_AGE,
+    SESSION_MAX_AGE,
+    SESSIONS,
+    StoredSession,
+    open_token,
+    put_session,
+    seal_grant,
+    session_info,
+    storage_key,
+)
 from lcm.control_plane.records.kinds import find_all
 from lcm.control_plane.secrets.encryption import Secret
-from lcm.control_plane.store.port import Delete, Kind, Put, RevisionConflictError, Sort, Where
+from lcm.control_plane.store.port import Delete, RevisionConflictError, Sort, Where
 from lcm.core import clock
-from lcm.model.access import CallerKind, Role, SessionInfo
-from lcm.model.base import CARRIED, Record, UtcDatetime
+from lcm.model.access import Role, SessionInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
+    from lcm.control_plane.auth.oidc.provider import TokenSet
+    from lcm.control_plane.secrets.encryption import SecretBox
     from lcm.control_plane.store.port import NewJournalEntry, Store, StoredDocument
 
-
-SESSIONS = Kind("session", fields=("expires_at",))
-SESSION_IDLE_TIMEOUT = timedelta(hours=12)
-SESSION_MAX_AGE = timedelta(days=7)
 
 _SESSION_ID_PATTERN = re.compile(r"[0-9a-f]{64}")
 _ID_BYTES = 32
@@ -50,19 +59,6 @@ class TokenValidator(Protocol):
         """Whether the token is still accepted."""
 
 
-class _StoredSession(Record):
-    """A session as it is stored."""
-
-    name: str
-    role: Annotated[Role, CARRIED]
-    token_id: str | None
-    expires_at: UtcDatetime
-    ends_at: UtcDatetime
-    subject: str | None = None
-    signed_in_at: UtcDatetime | None = None
-    address: str = ""
-
-
 class UnknownSessionError(LookupError):
     """There is no session with this id."""
 
@@ -73,6 +69,15 @@ class SessionPage:
 
     items: Sequence[SessionInfo]
     next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSession:
+    """Whose session ended, and the ID token it began with, if the identity provider issued one."""
+
+    caller: Caller
+    id_token: Secret | None = None
+    refresh_token: Secret | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,36 +93,43 @@ class BrowserSession:
 class SessionService:
     """Opens, resumes and ends sessions."""
 
-    def __init__(self, store: Store, tokens: TokenValidator) -> None:
+    def __init__(self, store: Store, tokens: TokenValidator, box: SecretBox | None = None) -> None:
+        """`box` encrypts what the identity provider issues; without one, nobody signs in with a provider."""
         self._store = store
         self._tokens = tokens
-        self._cache: TtlCache[_StoredSession] = TtlCache()
+        self._box = box
+        self._cache: TtlCache[StoredSession] = TtlCache()
         self._background = BackgroundWrites()
 
     async def close(self) -> None:
         """Wait for extensions that are being written."""
         await self._background.finish()
 
-    async def begin(self, caller: Caller, address: str = "") -> BrowserSession:
-        """Open a session for a caller who has just signed in."""
+    async def begin(self, caller: Caller, address: str = "", issued: TokenSet | None = None) -> BrowserSession:
+        """Open a session for a caller who has just signed in; `issued` are the tokens of the identity provider."""
         if caller.role is Role.CONTROLLER:
             # Only this role reads secrets: no browser should have access to them.
             raise ForbiddenError("A controller's token cannot be used in a browser. Use a person's token.")
         session_id = clock.rng().randbytes(_ID_BYTES).hex()
-        ends_at = clock.now() + SESSION_MAX_AGE
+        key, now = storage_key(session_id), clock.now()
+        ends_at = now + (SESSION_MAX_AGE if caller.subject is None else OIDC_MAX_AGE)
         if caller.expires_at is not None:
             ends_at = min(ends_at, caller.expires_at)
-        session = _StoredSession(
+        session = StoredSession(
             name=caller.name,
             role=caller.role,
             token_id=caller.token_id,
             subject=caller.subject,
-            expires_at=min(clock.now() + SESSION_IDLE_TIMEOUT, ends_at),
+            expires_at=ends_at,
             ends_at=ends_at,
-            signed_in_at=clock.now(),
+            signed_in_at=now,
             address=address[:_MAX_ADDRESS_LENGTH],
         )
-        await self._store.commit([_put(storage_key(session_id), session, None)])
+        session = session.model_copy(update={"expires_at": min(now + session.idle_timeout, ends_at)})
+        if issued is not None:
+            assert self._box is not None, "a sign-in with the identity provider needs keys for its tokens"
+            session = session.model_copy(update={"grant": seal_grant(issued, key, self._box, now)})
+        await self._store.commit([put_session(key, session, None)])
         return _open_session(session_id, session)
 
     async def resume(self, session_id: str) -> BrowserSession:
@@ -139,7 +151,7 @@ class SessionService:
             return False
         return session.token_id is None or await self._tokens.still_valid(session.token_id)
 
-    async def end(self, session_id: str) -> Caller | None:
+    async def end(self, session_id: str) -> EndedSession | None:
         """Sign out; returns whose session it was, None if it has already ended."""
         if not _SESSION_ID_PATTERN.fullmatch(session_id):
             return None
@@ -149,25 +161,30 @@ class SessionService:
             await self._delete(key)
         finally:
             self._cache.drop(key)
-        return None if session is None else _caller(session)
+        if session is None:
+            return None
+        if session.grant is None or self._box is None:
+            return EndedSession(session.caller)
+        id_token = open_token(session.grant, "id_token", key, self._box)
+        return EndedSession(session.caller, id_token, open_token(session.grant, "refresh_token", key, self._box))
 
     async def page(self, *, after: str | None = None, limit: int = 100) -> SessionPage:
         """Open sessions, the one that expires last first."""
         open_ones = Where(at_least={"expires_at": clock.now().timestamp()})
         newest_first = Sort(by="expires_at", descending=True)
         page = await self._store.find(SESSIONS, open_ones, sort=newest_first, after=after, limit=limit)
-        return SessionPage([_session_info(stored) for stored in page.items], page.next_cursor)
+        return SessionPage([session_info(stored) for stored in page.items], page.next_cursor)
 
     async def count_of_token(self, token_id: str) -> int:
         """How many open sessions were begun with a token, and end with it."""
         open_ones = Where(at_least={"expires_at": clock.now().timestamp()})
         found = [each async for each in find_all(self._store, SESSIONS, open_ones)]
-        return sum(_StoredSession.model_validate_json(each.body).token_id == token_id for each in found)
+        return sum(StoredSession.model_validate_json(each.body).token_id == token_id for each in found)
 
     async def find(self, key: str) -> SessionInfo | None:
         """An open session by the id it is listed with."""
         stored = await self._store.get(SESSIONS, key)
-        return None if stored is None else _session_info(stored)
+        return None if stored is None else session_info(stored)
 
     async def end_by_key(self, key: str, audit: Callable[[SessionInfo], Sequence[NewJournalEntry]]) -> SessionInfo:
         """End the session of somebody; `audit` builds the entries of the same commit.
@@ -175,7 +192,7 @@ class SessionService:
         Raises `UnknownSessionError` if it has already ended. Other control planes accept it for some seconds more.
         """
         while (stored := await self._store.get(SESSIONS, key)) is not None:
-            info = _session_info(stored)
+            info = session_info(stored)
             with suppress(RevisionConflictError):  # it was extended in between
                 await self._store.commit([Delete(SESSIONS, key, stored.revision)], entries=audit(info))
                 self._cache.drop(key)
@@ -202,15 +219,15 @@ class SessionService:
             return False
         return True
 
-    async def _read(self, key: str) -> _StoredSession | None:
-        async def read() -> _StoredSession | None:
+    async def _read(self, key: str) -> StoredSession | None:
+        async def read() -> StoredSession | None:
             stored = await self._store.get(SESSIONS, key)
-            return _StoredSession.model_validate_json(stored.body) if stored else None
+            return StoredSession.model_validate_json(stored.body) if stored else None
 
         return await self._cache.get(key, read)
 
-    def _extend(self, key: str, session: _StoredSession) -> _StoredSession:
-        until = min(clock.now() + SESSION_IDLE_TIMEOUT, session.ends_at)
+    def _extend(self, key: str, session: StoredSession) -> StoredSession:
+        until = min(clock.now() + session.idle_timeout, session.ends_at)
         if until - session.expires_at < _EXTEND_INTERVAL:
             return session
         extended = session.model_copy(update={"expires_at": until})
@@ -222,85 +239,15 @@ class SessionService:
         stored = await self._store.get(SESSIONS, key)
         if stored is None:
             return
-        session = _StoredSession.model_validate_json(stored.body)
+        session = StoredSession.model_validate_json(stored.body)
         if session.expires_at < until:
-            await self._store.commit([_put(key, session.model_copy(update={"expires_at": until}), stored.revision)])
+            extended = session.model_copy(update={"expires_at": until})
+            await self._store.commit([put_session(key, extended, stored.revision)])
 
 
-def _session_info(stored: StoredDocument) -> SessionInfo:
-    session = _StoredSession.model_validate_json(stored.body)
-    return SessionInfo(
-        id=stored.id,
-        name=session.name,
-        role=session.role,
-        identity=_caller(session).identity,
-        address=session.address,
-        signed_in_at=session.signed_in_at,
-        expires_at=session.expires_at,
-        ends_at=session.ends_at,
-    )
-
-
-def check_csrf(session: BrowserSession, presented: str | None) -> None:
-    """Raises `CsrfError` unless a change with a cookie carries the session's CSRF token."""
-    received = (presented or "").encode("utf-8", "surrogatepass")
-    if not hmac.compare_digest(received, session.csrf.reveal().encode()):
-        raise CsrfError("This change did not come from a page of this session. Reload the page and try again.")
-
-
-def storage_key(session_id: str) -> str:
-    """The id under which a session is stored and listed: a hash, from which its id does not follow."""
-    return hashlib.sha256(session_id.encode()).hexdigest()
-
-
-def _open_session(session_id: str, session: _StoredSession) -> BrowserSession:
+def _open_session(session_id: str, session: StoredSession) -> BrowserSession:
     # Derived from the id, which another site can neither read nor guess, so nothing more is stored.
     csrf = hmac.new(session_id.encode(), b"lcm csrf", hashlib.sha256).hexdigest()
     return BrowserSession(
-        id=Secret(session_id), csrf=Secret(csrf), caller=_caller(session), expires_at=session.expires_at
+        id=Secret(session_id), csrf=Secret(csrf), caller=session.caller, expires_at=session.expires_at
     )
-
-
-def _caller(session: _StoredSession) -> Caller:
-    return Caller(
-        name=session.name,
-        kind=CallerKind.SESSION,
-        role=session.role,
-        token_id=session.token_id,
-        expires_at=session.ends_at,
-        subject=session.subject,
-    )
-
-
-def _put(key: str, session: _StoredSession, expected: int | None) -> Put:
-    fields = {"expires_at": session.expires_at.timestamp()}
-    return Put(kind=SESSIONS, id=key, body=session.model_dump_json().encode(), expected=expected, fields=fields)
-
-
-def cookie_name(*, secure: bool) -> str:
-    """The name of the session cookie, over TLS (`secure`) or not.
-
-    With the `__Host-` prefix, browsers accept it only from this host, so a neighboring subdomain cannot plant one.
-    """
-    return "__Host-lcm_session" if secure else "lcm_session"
-
-
-def session_cookie(session: BrowserSession, *, secure: bool) -> str:
-    """The value of a Set-Cookie header for a session."""
-    seconds = max(0, int((session.expires_at - clock.now()).total_seconds()))
-    return _set_cookie(session.id.reveal(), seconds, secure=secure)
-
-
-def expired_cookie(*, secure: bool) -> str:
-    """The value of a Set-Cookie header that deletes the session cookie."""
-    return _set_cookie("", 0, secure=secure)
-
-
-def session_id_from(cookies: Mapping[str, str], *, secure: bool) -> str | None:
-    """The session id in a request's cookies; over TLS, a cookie that was set without TLS is ignored."""
-    return cookies.get(cookie_name(secure=secure))
-
-
-def _set_cookie(value: str, seconds: int, *, secure: bool) -> str:
-    flags = "; Secure" if secure else ""
-    return f"{cookie_name(secure=secure)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{flags}"

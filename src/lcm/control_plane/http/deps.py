@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Header, Request
 from pydantic import WithJsonSchema
 
-from lcm.control_plane.auth.oidc import OidcVerifier, looks_like_jwt
+from lcm.control_plane.auth.oidc.sign_in import OidcSignIn
+from lcm.control_plane.auth.oidc.verifier import NoRoleError, OidcVerifier, looks_like_jwt
 from lcm.control_plane.auth.rate_limit import AcceptedCredentials, SignInRateLimiter
 from lcm.control_plane.auth.roles import Caller, TooManyAttemptsError, UnauthenticatedError
 from lcm.control_plane.auth.security_log import SecurityLog
-from lcm.control_plane.auth.sessions import BrowserSession, SessionService, check_csrf, session_id_from
+from lcm.control_plane.auth.session_cookies import attempt_from, check_csrf, session_id_from
+from lcm.control_plane.auth.sessions import BrowserSession, SessionService
 from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.auth.tokens import TokenService, parse_token_id
 from lcm.control_plane.errors import ProblemError
@@ -28,6 +30,8 @@ from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from lcm.control_plane.auth.oidc.provider import TokenSet
 
 CSRF_HEADER = "X-LCM-CSRF"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -46,6 +50,7 @@ class Authenticator:
     links: SignInLinks
     security_log: SecurityLog
     oidc: OidcVerifier | None = None
+    sign_in: OidcSignIn | None = None
     accepted: AcceptedCredentials = field(default_factory=AcceptedCredentials)
 
     async def authenticate(self, request: Request) -> Caller:
@@ -74,18 +79,40 @@ class Authenticator:
         self.accepted.add(address, text)
         return caller
 
-    async def begin_session(self, request: Request, caller: Caller) -> BrowserSession:
-        """Open a session for a caller who has just signed in."""
-        session = await self.sessions.begin(caller, client_address(request))
+    async def begin_session(self, request: Request, caller: Caller, issued: TokenSet | None = None) -> BrowserSession:
+        """Open a session for a caller who has just signed in; `issued` are the tokens of the identity provider."""
+        session = await self.sessions.begin(caller, client_address(request), issued)
         self.security_log.signed_in(caller, client_address(request))
         return session
 
-    async def end_session(self, request: Request) -> None:
-        """Sign out: end the session of the cookie, if there is one."""
+    async def finish_sign_in(self, request: Request) -> tuple[BrowserSession, str]:
+        """Open a session with the answer of the identity provider; returns the page that was asked for too."""
+        assert self.sign_in is not None
+        address = client_address(request)
+        self._check_rate(address)
+        cookie = attempt_from(request.cookies, secure=request.url.scheme == "https")
+        try:
+            finished = await self.sign_in.finish(cookie, dict(request.query_params))
+        except NoRoleError as error:
+            self.security_log.no_role(error, address)
+            raise
+        except UnauthenticatedError as error:
+            self.rate_limiter.record_failure(address)
+            self.security_log.refused(address, None, request.url.path, reason=str(error))
+            raise
+        return await self.begin_session(request, finished.caller, finished.tokens), finished.return_to
+
+    async def end_session(self, request: Request) -> str | None:
+        """Sign out: end the session of the cookie, if there is one.
+
+        Returns where the browser goes to sign out at the identity provider too; None if the session has none.
+        """
         session_id = session_id_from(request.cookies, secure=request.url.scheme == "https")
-        caller = None if session_id is None else await self.sessions.end(session_id)
-        if caller is not None:
-            self.security_log.signed_out(caller, client_address(request))
+        ended = None if session_id is None else await self.sessions.end(session_id)
+        if ended is None:
+            return None
+        self.security_log.signed_out(ended.caller, client_address(request))
+        return None if self.sign_in is None else await self.sign_in.sign_out(ended)
 
     def _check_rate(self, address: str, token_id: str | None = None) -> None:
         try:

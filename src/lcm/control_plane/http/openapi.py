@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from lcm.control_plane.auth.sessions import cookie_name
+from lcm.control_plane.auth.session_cookies import cookie_name
 from lcm.control_plane.http.deps import CSRF_HEADER, REQUIRED_ROLES, any_caller
 from lcm.control_plane.http.errors import error_responses
 from lcm.model.problems import Problem

@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
 from lcm.control_plane.auth.roles import Caller, UnauthenticatedError, allows
-from lcm.control_plane.auth.sessions import check_csrf, session_id_from
+from lcm.control_plane.auth.session_cookies import check_csrf, session_id_from
 from lcm.control_plane.auth.sign_in_links import SIGN_IN_LINK_PATH
 from lcm.control_plane.http.deps import CSRF_HEADER
 from lcm.control_plane.services import get_services

@@ -1,27 +1,64 @@
-"""The sign-in page, sign-in links, and sign-out."""
+"""The sign-in page, sign-in with the identity provider, sign-in links, and sign-out."""
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
 
 from fastapi import APIRouter, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from lcm.control_plane.auth.oidc.sign_in import ATTEMPT_LIFETIME
 from lcm.control_plane.auth.roles import AccessError, Caller, CsrfError
-from lcm.control_plane.auth.sessions import expired_cookie, session_cookie
+from lcm.control_plane.auth.session_cookies import attempt_cookie, expired_cookie, session_cookie
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.auth import SIGN_IN_PATH, is_fragment, safe_return_path
 from lcm.control_plane.web.forms import form_field, read_form
 from lcm.control_plane.web.rendering import render_fragment
-from lcm.model.problems import HTTP_STATUS_BY_CODE
+from lcm.model.problems import HTTP_STATUS_BY_CODE, ProblemCode
+
+if TYPE_CHECKING:
+    from lcm.control_plane.auth.oidc.sign_in import OidcSignIn
 
 router = APIRouter(include_in_schema=False)
+PROVIDER_PATH = f"{SIGN_IN_PATH}/oidc"
 
 
 @router.get(SIGN_IN_PATH)
 async def sign_in_page(request: Request) -> Response:
-    """The form for a token, which is also the target of sign-in links."""
-    return render_fragment("sign_in.html", problem="", return_to=safe_return_path(request.query_params.get("next")))
+    """The button of the identity provider and the form for a token; also the target of sign-in links."""
+    return _render(request, safe_return_path(request.query_params.get("next")))
+
+
+@router.get(PROVIDER_PATH)
+async def sign_in_with_provider(request: Request) -> Response:
+    """Send the browser to the identity provider."""
+    sign_in = _provider_sign_in(request)
+    return_to = safe_return_path(request.query_params.get("next"))
+    try:
+        started = await sign_in.start(return_to)
+    except AccessError as error:
+        return _render_refusal(request, error, return_to)
+    cookie = attempt_cookie(started.cookie, ATTEMPT_LIFETIME.total_seconds(), secure=_is_secure(request))
+    return RedirectResponse(started.url, 303, {"Set-Cookie": cookie})
+
+
+@router.get(f"{PROVIDER_PATH}/callback")
+async def finish_sign_in(request: Request) -> Response:
+    """The answer of the identity provider, which the browser brings back."""
+    _provider_sign_in(request)
+    secure = _is_secure(request)
+    try:
+        session, return_to = await get_services(request).authenticator.finish_sign_in(request)
+    except AccessError as error:
+        response = _render_refusal(request, error, "/")
+    else:
+        # A page, not a redirect: browsers send no strict cookie while they follow redirects from another site.
+        response = render_fragment("moving_on.html", title="Signed in", url=safe_return_path(return_to))
+        response.headers.append("Set-Cookie", session_cookie(session, secure=secure))
+    response.headers.append("Set-Cookie", attempt_cookie(None, 0, secure=secure))
+    return response
 
 
 @router.post(SIGN_IN_PATH)
@@ -34,7 +71,7 @@ async def sign_in(request: Request) -> Response:
         caller = await get_services(request).authenticator.authenticate_token(request, form_field(form, "token"))
         return await _start_session(request, caller, return_to)
     except AccessError as error:
-        return _render_refusal(error, return_to)
+        return _render_refusal(request, error, return_to)
 
 
 @router.post(f"{SIGN_IN_PATH}/link")
@@ -47,30 +84,51 @@ async def sign_in_by_link(request: Request) -> Response:
         caller = await get_services(request).authenticator.links.redeem(form_field(form, "code"))
         return await _start_session(request, caller, return_to)
     except AccessError as error:
-        return _render_refusal(error, return_to)
+        return _render_refusal(request, error, return_to)
 
 
 @router.post("/sign-out")
 async def sign_out(request: Request) -> Response:
     """End the session. This is harmless, so that the cookie is enough and no CSRF token is required."""
-    secure = request.url.scheme == "https"
-    await get_services(request).authenticator.end_session(request)
-    headers = {"Set-Cookie": expired_cookie(secure=secure)}
+    elsewhere = await get_services(request).authenticator.end_session(request)
+    headers = {"Set-Cookie": expired_cookie(secure=_is_secure(request))}
     if is_fragment(request):
-        return Response(status_code=204, headers={**headers, "HX-Redirect": SIGN_IN_PATH})
-    return RedirectResponse(SIGN_IN_PATH, 303, headers)
+        return Response(status_code=204, headers={**headers, "HX-Redirect": elsewhere or SIGN_IN_PATH})
+    if elsewhere is None:
+        return RedirectResponse(SIGN_IN_PATH, 303, headers)
+    # A page, not a redirect: the response to a form must stay on this site (form-action of our policy).
+    response = render_fragment("moving_on.html", title="Signed out of LCM", url=elsewhere)
+    response.headers.update(headers)
+    return response
 
 
 async def _start_session(request: Request, caller: Caller, return_to: str) -> Response:
     session = await get_services(request).authenticator.begin_session(request, caller)
-    secure = request.url.scheme == "https"
-    return RedirectResponse(return_to, 303, {"Set-Cookie": session_cookie(session, secure=secure)})
+    return RedirectResponse(return_to, 303, {"Set-Cookie": session_cookie(session, secure=_is_secure(request))})
 
 
-def _render_refusal(error: AccessError, return_to: str) -> Response:
+def _provider_sign_in(request: Request) -> OidcSignIn:
+    sign_in = get_services(request).authenticator.sign_in
+    if sign_in is None:
+        detail = "no identity provider is configured here; an admin sets OIDC_ISSUER and OIDC_CLIENT_ID"
+        raise ProblemError(ProblemCode.NOT_FOUND, detail)
+    return sign_in
+
+
+def _is_secure(request: Request) -> bool:
+    return request.url.scheme == "https"
+
+
+def _render(request: Request, return_to: str, *, problem: str = "", status: int = 200) -> HTMLResponse:
+    has_provider = get_services(request).authenticator.sign_in is not None
+    provider_url = f"{PROVIDER_PATH}?{urlencode({'next': return_to})}" if has_provider else ""
     return render_fragment(
-        "sign_in.html", status=HTTP_STATUS_BY_CODE[error.code], problem=str(error), return_to=return_to
+        "sign_in.html", status=status, problem=problem, return_to=return_to, provider_url=provider_url
     )
+
+
+def _render_refusal(request: Request, error: AccessError, return_to: str) -> HTMLResponse:
+    return _render(request, return_to, problem=str(error), status=HTTP_STATUS_BY_CODE[error.code])
 
 
 def _require_same_origin(request: Request) -> None:

@@ -1,10 +1,12 @@
 """Settings of the control plane, in groups that its process combines by inheritance."""
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Strict, create_model
 
+from lcm.model.access import Role
 from lcm.model.fleet.settings import DiscoverySettings, IdleSettings, ScalingSettings
 from lcm.model.lablet.ports import DEFAULT_PORTS
 from lcm.model.lablet.scheduling.planner import DEFAULT_LEAD_TIME
@@ -43,6 +45,34 @@ PublicUrl = Annotated[
     str,
     Field(pattern=r"^(https://[^\s/?#]+|http://(127\.[0-9.]+|localhost|\[::1\])(:[0-9]{1,5})?)/?$"),
     Allowed("https:// and a host, or http:// on this machine, without a path"),
+]
+Scope = Annotated[str, Field(pattern=r"^[!#-\[\]-~]+$")]
+
+
+def _role_map(value: object) -> object:
+    """A mapping of a file becomes the text that the environment would have."""
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
+def _check_role_map(value: str) -> str:
+    parse_role_map(value)
+    return value
+
+
+def parse_role_map(text: str) -> dict[str, Role]:
+    """The role of each group; raises ValueError. No group gives the controller role."""
+    found = json.loads(text) if text else {}
+    roles = {group: Role(role) for group, role in found.items()} if isinstance(found, dict) else None
+    if roles is None or Role.CONTROLLER in roles.values():
+        raise ValueError("not a mapping of groups to the roles of people")
+    return roles
+
+
+RoleMap = Annotated[
+    str,
+    BeforeValidator(_role_map),
+    AfterValidator(_check_role_map),
+    Allowed('a JSON object of groups and roles (viewer, operator, admin), such as {"lab-admins": "admin"}'),
 ]
 InstallationId = Annotated[
     str,
@@ -93,22 +123,52 @@ class AuthSettings(Settings):
     lcm_bootstrap_token: SecretStr | None = Field(
         default=None, description="An admin token that is valid from the first start."
     )
-    oidc_issuer: HttpUrl | None = Field(default=None, description="The OIDC issuer whose tokens are accepted.")
-    lcm_public_url: PublicUrl | None = Field(
-        default=None, description="The address of LCM in browsers; links in notifications lead there."
+    oidc_issuer: HttpUrl | None = Field(
+        default=None, description="The OIDC issuer: people sign in there, and its tokens are accepted."
     )
-    oidc_audience: NonBlankText | None = Field(default=None, description="The audience that OIDC tokens must have.")
-    oidc_jwks_url: HttpUrl | None = Field(default=None, description="The URL of the issuer's public keys (JWKS).")
+    oidc_client_id: NonBlankText | None = Field(
+        default=None, description="The client id of LCM at the issuer; if set, people can sign in with it."
+    )
+    oidc_client_secret: SecretStr | None = Field(
+        default=None, description="The client secret of LCM at the issuer, if it gave one."
+    )
+    lcm_public_url: PublicUrl | None = Field(
+        default=None,
+        description="The address of LCM in browsers; sign-ins return there, and links in notifications lead there.",
+    )
+    oidc_scopes: Annotated[tuple[Scope, ...], Allowed("a comma-separated list of scopes")] = Field(
+        default=("profile", "email", "offline_access"),
+        description="What LCM asks the issuer for besides openid; scopes it does not publish are left out.",
+    )
+    oidc_audience: NonBlankText | None = Field(
+        default=None, description="The audience that JWTs must have; if unset, LCM accepts no JWTs as bearer tokens."
+    )
+    oidc_jwks_url: HttpUrl | None = Field(
+        default=None, description="The URL of the issuer's public keys (JWKS); if unset, the one that it publishes."
+    )
     oidc_role_claim: NonBlankText = Field(
-        default="role", description="The claim of OIDC tokens that contains the role."
+        default="role", description="The claim of OIDC tokens that contains the role or the groups."
+    )
+    oidc_role_map: RoleMap = Field(
+        default="", description="The role of each group; if empty, the claim itself holds viewer, operator or admin."
     )
 
     def conflicts(self) -> Iterator[SettingsConflict]:
         yield from super().conflicts()
         given = [self.oidc_issuer, self.oidc_audience, self.oidc_jwks_url]
-        if any(given) and not all(given):
+        if self.oidc_client_id is None:
+            if any(given) and not all(given):
+                yield SettingsConflict(
+                    "oidc_issuer",
+                    "oidc_audience",
+                    "oidc_jwks_url",
+                    rule="must be given together, or none; or set OIDC_CLIENT_ID, for people to sign in",
+                )
+            if self.oidc_client_secret is not None:
+                yield SettingsConflict("oidc_client_secret", "oidc_client_id", rule="the secret needs the client id")
+        elif self.oidc_issuer is None or self.lcm_public_url is None:
             yield SettingsConflict(
-                "oidc_issuer", "oidc_audience", "oidc_jwks_url", rule="must be given together, or none"
+                "oidc_client_id", "oidc_issuer", "lcm_public_url", rule="the client id needs the other two"
             )
 
 

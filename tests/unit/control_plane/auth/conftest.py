@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.auth.sessions import SESSIONS
+from lcm.control_plane.auth.session_record import SESSIONS
 from lcm.control_plane.auth.tokens import TOKENS, TokenService
 from lcm.control_plane.records.kinds import SIGN_IN_LINKS
 from tests.support.records.gated_store import GatedStore

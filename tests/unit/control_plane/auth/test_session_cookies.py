@@ -8,7 +8,15 @@ from http.cookies import SimpleCookie
 import pytest
 
 from lcm.control_plane.auth.roles import Caller
-from lcm.control_plane.auth.sessions import BrowserSession, cookie_name, expired_cookie, session_cookie, session_id_from
+from lcm.control_plane.auth.session_cookies import (
+    attempt_cookie,
+    attempt_from,
+    cookie_name,
+    expired_cookie,
+    session_cookie,
+    session_id_from,
+)
+from lcm.control_plane.auth.sessions import BrowserSession
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
@@ -37,3 +45,14 @@ def test_over_tls_the_name_binds_the_host_and_a_plain_cookie_is_ignored() -> Non
     assert session_id_from(planted, secure=True) is None
     assert session_id_from(planted, secure=False) == "planted"
     assert session_id_from({cookie_name(secure=True): "mine"} | planted, secure=True) == "mine"
+
+
+@pytest.mark.parametrize("secure", [True, False])
+async def test_the_cookie_of_a_sign_in_comes_back_from_another_site(secure: bool) -> None:
+    ((name, cookie),) = SimpleCookie(attempt_cookie(Secret("sealed"), 600.0, secure=secure)).items()
+    assert (cookie.value, cookie["max-age"], cookie["samesite"], cookie["httponly"]) == ("sealed", "600", "Lax", True)
+    assert name.startswith("__Host-") is secure
+    assert attempt_from({name: "sealed"}, secure=secure) == "sealed"
+    assert attempt_from({name: "sealed"}, secure=not secure) is None
+    ((_, gone),) = SimpleCookie(attempt_cookie(None, 600.0, secure=secure)).items()
+    assert (gone.value, gone["max-age"]) == ("", "0")

@@ -12,14 +12,15 @@ import pytest
 
 from lcm.control_plane.auth import cache
 from lcm.control_plane.auth.roles import Caller, CsrfError, ForbiddenError, UnauthenticatedError
-from lcm.control_plane.auth.sessions import (
+from lcm.control_plane.auth.session_cookies import check_csrf
+from lcm.control_plane.auth.session_record import (
+    OIDC_IDLE_TIMEOUT,
+    OIDC_MAX_AGE,
     SESSION_IDLE_TIMEOUT,
     SESSION_MAX_AGE,
     SESSIONS,
-    SessionService,
-    UnknownSessionError,
-    check_csrf,
 )
+from lcm.control_plane.auth.sessions import SessionService, UnknownSessionError
 from lcm.control_plane.store.port import Put, RevisionConflictError
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
@@ -267,3 +268,16 @@ async def test_a_session_of_an_older_version_goes_on_and_is_listed(store: GatedS
     assert not await over(sessions, session.id.reveal())
     [listed] = (await sessions.page()).items
     assert (listed.name, listed.signed_in_at, listed.address) == ("local", None, "")
+
+
+async def test_sessions_of_the_identity_provider_are_shorter(sessions: SessionService) -> None:
+    person = Caller(name="ann", kind=CallerKind.OIDC, role=Role.VIEWER, subject="https://id.example#u-1")
+    idle = (await sessions.begin(person)).id.reveal()
+    await asyncio.sleep(OIDC_IDLE_TIMEOUT.total_seconds())
+    assert await over(sessions, idle)
+    used = (await sessions.begin(person)).id.reveal()
+    for _ in range(23):
+        await asyncio.sleep(HOUR / 2)
+        assert not await over(sessions, used)
+    await asyncio.sleep(HOUR / 2)
+    assert await over(sessions, used), f"{OIDC_MAX_AGE} have passed"

@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lcm.control_plane.auth.sessions import session_cookie
+from lcm.control_plane.auth.session_cookies import session_cookie
 from lcm.core import clock
 from lcm.model.access import Role
 from tests.support.virtual.control_plane import TestPlane, serving_plane

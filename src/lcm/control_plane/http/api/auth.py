@@ -11,7 +11,8 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field, SecretStr
 
 from lcm.control_plane.auth.roles import Caller
-from lcm.control_plane.auth.sessions import UnknownSessionError, expired_cookie, session_cookie
+from lcm.control_plane.auth.session_cookies import expired_cookie, session_cookie
+from lcm.control_plane.auth.sessions import UnknownSessionError
 from lcm.control_plane.auth.sign_in_links import SIGN_IN_LINK_SECONDS
 from lcm.control_plane.auth.tokens import UnknownTokenError
 from lcm.control_plane.errors import ProblemError

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
 
-from lcm.control_plane.auth.sessions import session_id_from, storage_key
+from lcm.control_plane.auth.session_cookies import session_id_from
+from lcm.control_plane.auth.session_record import storage_key
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.api.auth import end_somebodys_session
 from lcm.control_plane.services import get_services

@@ -1,20 +1,21 @@
-"""Sign-in by an identity provider: verifies the signature, issuer, audience, times and role of a JWT.
+"""Verifies JWTs of an identity provider: signature, issuer, audience and times; and finds the role in their claims.
 
 Only asymmetric signatures are accepted, each with a key and algorithm that the provider publishes (see `jwks`).
 """
 
 from __future__ import annotations
 
+import hmac
 import math
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import jwt
 
-from lcm.control_plane.auth.jwks import ASYMMETRIC_ALGORITHMS
+from lcm.control_plane.auth.oidc.jwks import ASYMMETRIC_ALGORITHMS
 from lcm.control_plane.auth.roles import (
     PERSON_ROLES,
     Caller,
@@ -26,9 +27,9 @@ from lcm.core import clock
 from lcm.model.access import CallerKind, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from lcm.control_plane.auth.jwks import JwksCache, VerifyingKey
+    from lcm.control_plane.auth.oidc.jwks import JwksCache, VerifyingKey
 
 LEEWAY = 30.0
 """Seconds by which the provider's clock may differ from ours."""
@@ -37,6 +38,7 @@ MAX_TOKEN_LENGTH = 16 * 1024
 _JWT_PATTERN = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 _MAX_NAME_LENGTH = 128
 _MAX_SUBJECT_LENGTH = 255  # as OpenID Connect allows
+_ROLE_NAMES = ", ".join(PERSON_ROLES)
 _RESERVED_NAMES = frozenset({"bootstrap", "controller", "local", "retention", "start-up"})
 
 # Times are checked here, with `lcm.core.clock`; the library would use the machine's clock.
@@ -49,11 +51,28 @@ _SIGNATURE_ONLY_OPTIONS: Any = {
 
 @dataclass(frozen=True, slots=True)
 class OidcConfig:
-    """Whose tokens are accepted, and which claim holds the role. `role_claim` may be a path such as `realm.roles`."""
+    """Whose tokens are accepted, and which claim holds the role. `role_claim` may be a path such as `realm.roles`.
+
+    `audience` is that of bearer tokens, None if none is accepted; that of ID tokens is the `client_id`. `role_map` has
+    the role of each group; if it is empty, the claim itself holds the role.
+    """
 
     issuer: str
-    audience: str
+    audience: str | None = None
     role_claim: str = "roles"
+    role_map: Mapping[str, Role] = field(default_factory=dict)
+    client_id: str = ""
+
+
+class NoRoleError(ForbiddenError):
+    """A person has an account at the provider and no role here; `groups` are what the claim held."""
+
+    def __init__(self, message: str, name: str, subject: str, claim: str, groups: Sequence[str]) -> None:
+        super().__init__(message)
+        self.name = name
+        self.subject = subject
+        self.claim = claim
+        self.groups = tuple(groups)
 
 
 def looks_like_jwt(text: str) -> bool:
@@ -69,34 +88,57 @@ class OidcVerifier:
         self._keys = keys
 
     async def verify(self, text: str) -> Caller:
-        """The caller that this JWT identifies.
+        """The caller that a bearer token identifies.
 
         Raises `UnauthenticatedError` for an invalid token, `ForbiddenError` for a user without a role here, and
         `IdentityProviderUnavailableError` while the provider's keys were never read.
         """
-        claims = await self._signed_claims(text)
+        if self._config.audience is None:
+            raise UnauthenticatedError("JWTs are not accepted here. Sign in with lcm login, or use a token of LCM.")
+        claims, expires_at = await self._valid_claims(text, self._config.audience)
+        return self.caller_of(claims, expires_at)
+
+    async def verify_id_token(self, text: str, nonce: str | None) -> Mapping[str, Any]:
+        """The claims of an ID token that the provider itself sent; `nonce` is that of the sign-in, if it had one."""
+        claims, _ = await self._valid_claims(text, self._config.client_id, from_provider=True)
+        several = isinstance(claims.get("aud"), list) and len(claims["aud"]) > 1
+        if claims.get("azp", None if several else self._config.client_id) != self._config.client_id:
+            raise UnauthenticatedError("This token was issued to another application.")
+        received = claims.get("nonce")
+        if nonce is not None and not (isinstance(received, str) and _equal(received, nonce)):
+            raise UnauthenticatedError("This token belongs to another sign-in. Sign in again.")
+        return claims
+
+    def caller_of(self, claims: Mapping[str, Any], expires_at: datetime | None = None) -> Caller:
+        """The person that verified claims describe; raises `NoRoleError` for a user without a role here."""
+        name = _user_name(claims)
+        subject = f"{self._config.issuer}#{_subject(claims) or name}"
+        role = self._role(claims, name, subject)
+        return Caller(name=name, kind=CallerKind.OIDC, role=role, expires_at=expires_at, subject=subject)
+
+    def has_roles(self, claims: Mapping[str, Any]) -> bool:
+        """Whether the claim that holds the role is there at all: some providers send it with userinfo only."""
+        return bool(_claim_values(claims, self._config.role_claim))
+
+    async def _valid_claims(
+        self, text: str, audience: str, *, from_provider: bool = False
+    ) -> tuple[Mapping[str, Any], datetime]:
+        claims = await self._signed_claims(text, from_provider=from_provider)
         expires_at = _check_times(claims)
         if claims.get("iss") != self._config.issuer:
             raise UnauthenticatedError(f"This token is not from {self._config.issuer}.")
-        audience = claims.get("aud")
-        if self._config.audience not in (audience if isinstance(audience, list) else [audience]):
-            raise UnauthenticatedError(f"This token is not meant for {self._config.audience}.")
-        name = _user_name(claims)
-        return Caller(
-            name=name,
-            kind=CallerKind.OIDC,
-            role=self._role(claims, name),
-            expires_at=expires_at,
-            subject=f"{self._config.issuer}#{_subject(claims) or name}",
-        )
+        received = claims.get("aud")
+        if audience not in (received if isinstance(received, list) else [received]):
+            raise UnauthenticatedError(f"This token is not meant for {audience}.")
+        return claims, expires_at
 
-    async def _signed_claims(self, text: str) -> Mapping[str, Any]:
+    async def _signed_claims(self, text: str, *, from_provider: bool) -> Mapping[str, Any]:
         kid, algorithm = _header(text)
-        candidates = await self._keys.candidates(kid, algorithm)
+        candidates = await self._keys.candidates(kid, algorithm, from_provider=from_provider)
         claims = _verified_claims(candidates, text, algorithm)
         if claims is None and kid is None and candidates:
             # It names no key, so only now is it clear that it may be signed with a new one.
-            candidates = await self._keys.candidates(kid, algorithm, refresh=True)
+            candidates = await self._keys.candidates(kid, algorithm, refresh=True, from_provider=from_provider)
             claims = _verified_claims(candidates, text, algorithm)
         if claims is not None:
             return claims
@@ -108,16 +150,23 @@ class OidcVerifier:
             raise UnauthenticatedError("This token is signed with a key that the identity provider does not publish.")
         raise UnauthenticatedError("This token's signature is wrong.")
 
-    def _role(self, claims: Mapping[str, Any], name: str) -> Role:
-        roles = {
-            role for word in _claim_values(claims, self._config.role_claim) if (role := _person_role(word)) is not None
-        }
+    def _role(self, claims: Mapping[str, Any], name: str, subject: str) -> Role:
+        config = self._config
+        groups = _claim_values(claims, config.role_claim)
+        found = [config.role_map.get(group) if config.role_map else _person_role(group) for group in groups]
+        roles = {role for role in found if role is not None}
         if not roles:
-            raise ForbiddenError(
-                f"{name} is signed in but has no role here: the claim {self._config.role_claim} must hold"
-                f" one of {', '.join(PERSON_ROLES)}. Ask the administrator of the identity provider."
+            allowed = "a group that OIDC_ROLE_MAP gives a role" if config.role_map else f"one of {_ROLE_NAMES}"
+            message = (
+                f"{name} is signed in but has no role here: the claim {config.role_claim} must hold {allowed}."
+                " Ask the administrator of the identity provider."
             )
+            raise NoRoleError(message, name, subject, config.role_claim, groups)
         return max(roles, key=PERSON_ROLES.index)
+
+
+def _equal(received: str, expected: str) -> bool:
+    return hmac.compare_digest(received.encode("utf-8", "surrogatepass"), expected.encode())
 
 
 def _verified_claims(keys: Iterable[VerifyingKey], text: str, algorithm: str) -> Mapping[str, Any] | None:
@@ -170,7 +219,8 @@ def _time_claim(claims: Mapping[str, Any], name: str) -> float | None:
 
 
 def _user_name(claims: Mapping[str, Any]) -> str:
-    for claim in ("preferred_username", "sub"):
+    verified = ("email",) if claims.get("email_verified") is True else ()
+    for claim in ("preferred_username", *verified, "sub"):
         value = _text_claim(claims, claim, _MAX_NAME_LENGTH)
         if value is not None:
             # People choose this name: it must not pass for an account of LCM itself.
@@ -187,14 +237,15 @@ def _text_claim(claims: Mapping[str, Any], claim: str, longest: int) -> str | No
     return value if isinstance(value, str) and value.isprintable() and 0 < len(value) <= longest else None
 
 
-def _claim_values(claims: Mapping[str, Any], claim: str) -> Iterable[str]:
+def _claim_values(claims: Mapping[str, Any], claim: str) -> Sequence[str]:
     value: Any = claims.get(claim)
     if value is None:
         value = claims
         for step in claim.split("."):
             value = value.get(step) if isinstance(value, dict) else None
     if isinstance(value, str):
-        return value.replace(",", " ").split()
+        # One group, whose name may have spaces, or several.
+        return list(dict.fromkeys((value, *value.replace(",", " ").split())))
     return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
 
 

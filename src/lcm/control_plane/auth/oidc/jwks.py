@@ -14,19 +14,19 @@ import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
 
 import jwt
 import structlog
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
-from lcm.http.transport import HttpRequest, HttpTransportError
+from lcm.control_plane.auth.oidc.fetch import ProviderResponseError, fetch_document
+from lcm.http.transport import HttpTransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from lcm.http.transport import HttpResponse, HttpTransport
+    from lcm.control_plane.auth.oidc.fetch import ProviderConnection
 
 log = structlog.get_logger(__name__)
 
@@ -35,11 +35,7 @@ MIN_FIRST_REFRESH_INTERVAL = 5.0  # while there is no key at all, no one can sig
 BACKGROUND_REFRESH_AGE = 600.0  # in the background
 BLOCKING_REFRESH_AGE = 3600.0  # a token waits for this refresh, or a key withdrawn long ago would be accepted
 TIMEOUT = 5.0
-MAX_BYTES = 256 * 1024
 MAX_KEYS = 100
-_MAX_REDIRECTS = 3
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_OK = 200
 _RSA_BITS = range(2048, 8193)
 
 RSA_ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
@@ -47,7 +43,7 @@ EC_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512
 ASYMMETRIC_ALGORITHMS = RSA_ALGORITHMS | set(EC_ALGORITHMS.values()) | {"EdDSA"}
 
 
-class JwksError(Exception):
+class JwksError(ProviderResponseError):
     """The keys could not be read; the message says why."""
 
 
@@ -61,11 +57,11 @@ class VerifyingKey:
 
 
 class JwksCache:
-    """The keys of one URL. The caller owns the HTTP transport and closes it."""
+    """The keys of one provider. `find_url` is asked for their URL before each fetch; discovery may change it."""
 
-    def __init__(self, url: str, http: HttpTransport) -> None:
-        self._url = url
-        self._http = http
+    def __init__(self, find_url: Callable[[], Awaitable[str]], connection: ProviderConnection) -> None:
+        self._find_url = find_url
+        self._connection = connection
         self._keys: Sequence[VerifyingKey] = ()
         self._read_at: float | None = None
         self._tried_at: float | None = None
@@ -76,8 +72,14 @@ class JwksCache:
         """Whether keys were read at least once."""
         return self._read_at is not None
 
-    async def candidates(self, kid: str | None, algorithm: str, *, refresh: bool = False) -> Sequence[VerifyingKey]:
-        """The keys that a token may be signed with; fetched again if none is known, or if `refresh` is set."""
+    async def candidates(
+        self, kid: str | None, algorithm: str, *, refresh: bool = False, from_provider: bool = False
+    ) -> Sequence[VerifyingKey]:
+        """The keys that a token may be signed with; fetched again if none is known, or if `refresh` is set.
+
+        A token that came from the provider itself (`from_provider`) cannot be forged to cause fetches: the first
+        sign-in after the provider has changed its keys works at once.
+        """
         age = self._age()
         if age > BLOCKING_REFRESH_AGE:
             await self._refresh_keys()
@@ -85,7 +87,7 @@ class JwksCache:
             self._start_refresh()
         matches = self._matching(kid, algorithm)
         if refresh or not matches:
-            await self._refresh_keys()
+            await self._refresh_keys(at_once=from_provider)
             matches = self._matching(kid, algorithm)
         return matches
 
@@ -101,16 +103,17 @@ class JwksCache:
     def _age(self) -> float:
         return 0.0 if self._read_at is None else asyncio.get_running_loop().time() - self._read_at
 
-    async def _refresh_keys(self) -> None:
-        self._start_refresh()
+    async def _refresh_keys(self, *, at_once: bool = False) -> None:
+        self._start_refresh(at_once=at_once)
         if self._refresh_task is not None:
             # The task itself is not awaited: one cancelled request must not cancel the refresh for all.
             await asyncio.wait({self._refresh_task})
 
-    def _start_refresh(self) -> None:
-        """Start a refresh unless one is in progress or was made recently."""
+    def _start_refresh(self, *, at_once: bool = False) -> None:
+        """Start a refresh unless one is in progress or, except `at_once`, was made recently."""
         now = asyncio.get_running_loop().time()
         pause = MIN_REFRESH_INTERVAL if self.has_keys else MIN_FIRST_REFRESH_INTERVAL
+        pause = 0.0 if at_once else pause
         if self._refresh_task is not None or (self._tried_at is not None and now - self._tried_at < pause):
             return
         self._tried_at = now
@@ -119,56 +122,24 @@ class JwksCache:
     async def _fetch_keys(self) -> None:
         try:
             async with asyncio.timeout(TIMEOUT):
-                keys = parse_jwks(await self._fetch(self._url))
-        except (JwksError, HttpTransportError, OSError) as error:
+                keys = parse_jwks(await fetch_document(self._connection, await self._find_url()))
+        except (ProviderResponseError, HttpTransportError, OSError) as error:
             reason = str(error) or f"no response within {TIMEOUT:g} s"
-            log.warning("identity provider keys could not be read", host=urlsplit(self._url).hostname, reason=reason)
+            log.warning("identity provider keys could not be read", reason=reason)
         else:
             self._keys = keys
             self._read_at = asyncio.get_running_loop().time()
         finally:
             self._refresh_task = None
 
-    async def _fetch(self, url: str) -> bytes:
-        for _ in range(_MAX_REDIRECTS + 1):
-            # Uncompressed: a small compressed response could expand to any size.
-            headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "lcm"}
-            request = HttpRequest("GET", url, headers, connect_seconds=TIMEOUT, read_seconds=TIMEOUT, keep=False)
-            response = await self._http.send(request)
-            try:
-                target = response.header("location")
-                if response.status not in _REDIRECTS or target is None:
-                    return await _read_body(response)
-                url = _checked_redirect(url, target)
-            finally:
-                await response.aclose()
-        raise JwksError(f"more than {_MAX_REDIRECTS} redirects")
 
+def fixed_url(url: str) -> Callable[[], Awaitable[str]]:
+    """For a provider whose keys are at a configured URL."""
 
-def _checked_redirect(url: str, location: str) -> str:
-    try:
-        target = urljoin(url, location)
-        here, there = urlsplit(url), urlsplit(target)
-        same = (there.scheme, there.hostname, there.port) == (here.scheme, here.hostname, here.port)
-    except ValueError:
-        raise JwksError("redirects to an invalid URL") from None
-    if not same:
-        # A redirect must not decide whose keys we trust.
-        raise JwksError(f"redirects to another host, {there.hostname}; set OIDC_JWKS_URL to the URL of the keys")
-    return target
+    async def find_url() -> str:
+        return url
 
-
-async def _read_body(response: HttpResponse) -> bytes:
-    if response.status != _OK:
-        raise JwksError(f"responded with status {response.status}")
-    if (response.header("content-encoding") or "identity") != "identity":
-        raise JwksError("sent a compressed response that was not requested")
-    body = bytearray()
-    async for chunk in response.chunks():
-        body += chunk
-        if len(body) > MAX_BYTES:
-            raise JwksError(f"responded with more than {MAX_BYTES} bytes")
-    return bytes(body)
+    return find_url
 
 
 def parse_jwks(body: bytes) -> Sequence[VerifyingKey]:

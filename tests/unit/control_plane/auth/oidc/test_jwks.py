@@ -10,8 +10,9 @@ import httpx
 import pytest
 import structlog
 
-from lcm.control_plane.auth import jwks
-from lcm.control_plane.auth.jwks import JwksCache, JwksError, parse_jwks
+from lcm.control_plane.auth.oidc import jwks
+from lcm.control_plane.auth.oidc.fetch import ProviderConnection
+from lcm.control_plane.auth.oidc.jwks import JwksCache, JwksError, fixed_url, parse_jwks
 from tests.support.auth.issuer import document, entry, private_key
 from tests.support.network.httpx_transport import HttpxTransport
 
@@ -40,7 +41,7 @@ class Provider:
         return httpx.Response(200, content=document(*self.entries))
 
     def keys(self) -> JwksCache:
-        return JwksCache(URL, HttpxTransport(httpx.MockTransport(self)))
+        return JwksCache(fixed_url(URL), ProviderConnection(HttpxTransport(httpx.MockTransport(self))))
 
 
 async def kids(keys: JwksCache, kid: str | None) -> list[str | None]:
@@ -251,7 +252,7 @@ async def redirected(respond: Callable[[httpx.Request], httpx.Response]) -> tupl
         return respond(request)
 
     client = HttpxTransport(httpx.MockTransport(handle))
-    keys = JwksCache(URL, client)
+    keys = JwksCache(fixed_url(URL), ProviderConnection(client))
     await keys.candidates("one", "ES256")
     return urls, keys
 

@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from lcm.control_plane.auth.jwks import JwksCache
-from lcm.control_plane.auth.oidc import LEEWAY, OidcConfig, OidcVerifier, looks_like_jwt
+from lcm.control_plane.auth.oidc.fetch import ProviderConnection
+from lcm.control_plane.auth.oidc.jwks import JwksCache, fixed_url
+from lcm.control_plane.auth.oidc.verifier import LEEWAY, OidcConfig, OidcVerifier, looks_like_jwt
 from lcm.control_plane.auth.roles import Caller, ForbiddenError, IdentityProviderUnavailableError, UnauthenticatedError
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
@@ -25,7 +26,7 @@ def provider(role_claim: str = "roles", *, status: int = 200) -> OidcVerifier:
 
     client = HttpxTransport(httpx.MockTransport(respond))
     config = OidcConfig(issuer=ISSUER, audience=AUDIENCE, role_claim=role_claim)
-    return OidcVerifier(config, JwksCache("https://id.example/keys", client))
+    return OidcVerifier(config, JwksCache(fixed_url("https://id.example/keys"), ProviderConnection(client)))
 
 
 def token(**more: Any) -> str:

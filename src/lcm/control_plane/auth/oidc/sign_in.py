@@ -1,0 +1,227 @@
+"""Sign-in of a browser at the identity provider: authorization code with PKCE (RFC 7636), state and nonce.
+
+What must be remembered until the browser returns is in a cookie that only LCM can read. So every control plane can
+finish what another one started, and anonymous requests write nothing to the store.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from lcm.control_plane.auth.cache import BackgroundWrites
+from lcm.control_plane.auth.oidc.fetch import ProviderResponseError
+from lcm.control_plane.auth.oidc.provider import Provider, TokenRefusedError, TokenSet
+from lcm.control_plane.auth.roles import Caller, IdentityProviderUnavailableError, UnauthenticatedError
+from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretBox, SecretLocation
+from lcm.core import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lcm.control_plane.auth.oidc.verifier import OidcVerifier
+    from lcm.control_plane.auth.sessions import EndedSession
+
+log = structlog.get_logger(__name__)
+
+ATTEMPT_LIFETIME = timedelta(minutes=10)
+_LOCATION = SecretLocation("sign_in", "cookie", "attempt")
+_RANDOM_BYTES = 32
+_MAX_COOKIE_LENGTH = 4096
+_MAX_CODE_LENGTH = 4096
+_NOT_STARTED_HERE = (
+    "This sign-in was not started in this browser, it took longer than ten minutes, or another one was started since."
+    " Sign in again."
+)
+_REGISTRATION_PROBLEM = (
+    "The identity provider does not accept LCM itself ({code}). An admin of LCM should check OIDC_CLIENT_ID,"
+    " OIDC_CLIENT_SECRET, and that {uri} is registered as a redirect URI."
+)
+_REGISTRATION_CODES = frozenset(
+    {"invalid_client", "unauthorized_client", "invalid_redirect_uri", "redirect_uri_mismatch", "unsupported_grant_type"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartedSignIn:
+    """Where the browser goes, and the cookie it keeps until it returns."""
+
+    url: str
+    cookie: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedSignIn:
+    """Who signed in, what the provider issued, and the page that was asked for."""
+
+    caller: Caller
+    tokens: TokenSet
+    return_to: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """A sign-in that was started."""
+
+    state: str
+    nonce: str
+    verifier: str
+    return_to: str
+    expires_at: float
+
+    def as_text(self) -> str:
+        return json.dumps([self.state, self.nonce, self.verifier, self.return_to, self.expires_at])
+
+
+class OidcSignIn:
+    """Starts and finishes sign-ins."""
+
+    def __init__(self, provider: Provider, verifier: OidcVerifier, box: SecretBox) -> None:
+        self.provider = provider
+        self._verifier = verifier
+        self._box = box
+        self._background = BackgroundWrites()
+
+    async def close(self) -> None:
+        """Wait for tokens that are being given back."""
+        await self._background.finish()
+
+    async def start(self, return_to: str) -> StartedSignIn:
+        """A new sign-in; raises `IdentityProviderUnavailableError`."""
+        attempt = _Attempt(
+            state=_random_text(),
+            nonce=_random_text(),
+            verifier=_random_text(),
+            return_to=return_to,
+            expires_at=(clock.now() + ATTEMPT_LIFETIME).timestamp(),
+        )
+        parameters = {
+            "response_type": "code",
+            "redirect_uri": self.provider.config.redirect_uri,
+            "state": attempt.state,
+            "nonce": attempt.nonce,
+            "code_challenge": code_challenge(attempt.verifier),
+            "code_challenge_method": "S256",
+        }
+        try:
+            url = await self.provider.authorization_url(parameters)
+        except ProviderResponseError as error:
+            raise unavailable(error) from None
+        return StartedSignIn(url, Secret(self._box.encrypt(Secret(attempt.as_text()), _LOCATION)))
+
+    async def finish(self, cookie: str | None, answer: Mapping[str, str]) -> FinishedSignIn:
+        """The person, from the answer that the browser brings back.
+
+        Raises `UnauthenticatedError` if it is not the answer to this browser's sign-in or the provider refused,
+        `NoRoleError` for a person without a role here, `IdentityProviderUnavailableError` if the provider is silent.
+        """
+        attempt = self._attempt(cookie)
+        if attempt is None or not hmac.compare_digest(
+            attempt.state.encode(), answer.get("state", "").encode("utf-8", "surrogatepass")
+        ):
+            raise UnauthenticatedError(_NOT_STARTED_HERE)
+        if answer.get("iss", self.provider.config.issuer) != self.provider.config.issuer:
+            raise UnauthenticatedError("This sign-in was answered by another identity provider. Sign in again.")
+        if "error" in answer:
+            raise self._refusal(answer["error"], answer.get("error_description", ""))
+        code = answer.get("code", "")
+        if not 0 < len(code) <= _MAX_CODE_LENGTH or not code.isascii():
+            raise UnauthenticatedError("The identity provider sent no code. Sign in again.")
+        try:
+            tokens = await self.provider.exchange_code(code, Secret(attempt.verifier))
+            caller = await self.identify(tokens, attempt.nonce)
+        except TokenRefusedError as error:
+            log.warning("identity provider refused a code", error=error.code, description=error.description)
+            raise self._refusal(error.code, error.description) from None
+        except ProviderResponseError as error:
+            raise unavailable(error) from None
+        return FinishedSignIn(caller, tokens, attempt.return_to)
+
+    async def sign_out(self, ended: EndedSession) -> str | None:
+        """Give the refresh token back; returns where the browser signs out at the provider, None if it does not."""
+        if ended.id_token is None and ended.refresh_token is None:
+            return None
+        if (refresh_token := ended.refresh_token) is not None:
+            # In the background: a slow provider must not keep a person signed in.
+            self._background.start(code_challenge(refresh_token.reveal()), lambda: self._revoke(refresh_token))
+        try:
+            return await self.provider.sign_out_url(ended.id_token)
+        except ProviderResponseError:
+            return None
+
+    async def _revoke(self, refresh_token: Secret) -> None:
+        try:
+            await self.provider.revoke(refresh_token)
+        except ProviderResponseError as error:
+            log.warning("a refresh token could not be given back; it expires at the provider", reason=str(error))
+
+    async def identify(self, tokens: TokenSet, nonce: str | None) -> Caller:
+        """The person that the provider issued tokens for."""
+        if tokens.id_token is None:
+            raise UnauthenticatedError(
+                "The identity provider sent no ID token. An admin of LCM should check its setup."
+            )
+        claims = await self._verifier.verify_id_token(tokens.id_token.reveal(), nonce)
+        if not self._verifier.has_roles(claims) and tokens.access_token is not None:
+            claims = merged_claims(claims, await self.provider.userinfo(tokens.access_token))
+        return self._verifier.caller_of(claims)
+
+    def _attempt(self, cookie: str | None) -> _Attempt | None:
+        if not cookie or len(cookie) > _MAX_COOKIE_LENGTH:
+            return None
+        try:
+            attempt = _Attempt(*json.loads(self._box.decrypt(cookie, _LOCATION).reveal()))
+        except (DecryptionError, ValueError, TypeError):
+            return None
+        return attempt if clock.now().timestamp() < attempt.expires_at else None
+
+    def _refusal(self, code: str, description: str) -> UnauthenticatedError:
+        shown = "".join(each for each in description if each.isprintable())[:200]
+        if code in _REGISTRATION_CODES:
+            return UnauthenticatedError(_REGISTRATION_PROBLEM.format(code=code, uri=self.provider.config.redirect_uri))
+        if code == "access_denied":
+            return UnauthenticatedError(
+                _sentence("The sign-in was canceled, or the identity provider denied it", shown)
+            )
+        if code == "invalid_grant":
+            return UnauthenticatedError("This sign-in was already used or has expired. Sign in again.")
+        named = code if code.isprintable() and len(code) <= 64 else "unknown error"
+        return UnauthenticatedError(_sentence(f"The identity provider did not sign you in ({named})", shown))
+
+
+def merged_claims(claims: Mapping[str, Any], userinfo: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The claims of an ID token, completed from userinfo of the same person; the ID token, which is signed, wins."""
+    if userinfo and userinfo.get("sub") != claims.get("sub"):
+        raise UnauthenticatedError("The identity provider described two different people. Sign in again.")
+    return {**userinfo, **claims}
+
+
+def unavailable(error: ProviderResponseError) -> IdentityProviderUnavailableError:
+    """What a person can do while the provider is silent."""
+    return IdentityProviderUnavailableError(
+        f"The identity provider {error}. Try again in a minute, or sign in with a token."
+    )
+
+
+def code_challenge(verifier: str) -> str:
+    """The S256 challenge of a verifier."""
+    return _encode(hashlib.sha256(verifier.encode()).digest())
+
+
+def _random_text() -> str:
+    return _encode(clock.rng().randbytes(_RANDOM_BYTES))
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _sentence(what: str, detail: str) -> str:
+    return f"{what}: {detail.rstrip('.')}. Sign in again." if detail else f"{what}. Sign in again."

@@ -1,0 +1,126 @@
+"""A session as it is stored, and what is derived from it."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+from lcm.control_plane.auth.roles import Caller
+from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretLocation
+from lcm.control_plane.store.port import Kind, Put
+from lcm.model.access import CallerKind, Role, SessionInfo
+from lcm.model.base import CARRIED, Record, UtcDatetime
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lcm.control_plane.auth.oidc.provider import TokenSet
+    from lcm.control_plane.secrets.encryption import SecretBox
+    from lcm.control_plane.store.port import StoredDocument
+
+SESSIONS = Kind("session", fields=("expires_at",))
+SESSION_IDLE_TIMEOUT = timedelta(hours=12)
+SESSION_MAX_AGE = timedelta(days=7)
+OIDC_IDLE_TIMEOUT = timedelta(hours=1)
+OIDC_MAX_AGE = timedelta(hours=12)
+"""Sessions of people who signed in with the identity provider are shorter: they can sign in again with one click."""
+
+_MAX_ID_TOKEN = 8 * 1024
+
+
+class ProviderGrant(Record):
+    """What the identity provider issued for a session, encrypted."""
+
+    checked_at: UtcDatetime
+    refresh_token: str | None = None
+    access_token: str | None = None
+    access_expires_at: UtcDatetime | None = None
+    id_token: str | None = None
+
+
+class StoredSession(Record):
+    """A session as it is stored."""
+
+    name: str
+    role: Annotated[Role, CARRIED]
+    token_id: str | None
+    expires_at: UtcDatetime
+    ends_at: UtcDatetime
+    subject: str | None = None
+    signed_in_at: UtcDatetime | None = None
+    address: str = ""
+    grant: ProviderGrant | None = None
+
+    @property
+    def idle_timeout(self) -> timedelta:
+        """How long it lasts without use."""
+        return SESSION_IDLE_TIMEOUT if self.subject is None else OIDC_IDLE_TIMEOUT
+
+    @property
+    def caller(self) -> Caller:
+        """Whose session it is."""
+        return Caller(
+            name=self.name,
+            kind=CallerKind.SESSION,
+            role=self.role,
+            token_id=self.token_id,
+            expires_at=self.ends_at,
+            subject=self.subject,
+        )
+
+
+def storage_key(session_id: str) -> str:
+    """The id under which a session is stored and listed: a hash, from which its id does not follow."""
+    return hashlib.sha256(session_id.encode()).hexdigest()
+
+
+def put_session(key: str, session: StoredSession, expected: int | None) -> Put:
+    """The write of a session."""
+    fields = {"expires_at": session.expires_at.timestamp()}
+    return Put(kind=SESSIONS, id=key, body=session.model_dump_json().encode(), expected=expected, fields=fields)
+
+
+def session_info(stored: StoredDocument) -> SessionInfo:
+    """A session as it is listed."""
+    session = StoredSession.model_validate_json(stored.body)
+    return SessionInfo(
+        id=stored.id,
+        name=session.name,
+        role=session.role,
+        identity=session.caller.identity,
+        address=session.address,
+        signed_in_at=session.signed_in_at,
+        expires_at=session.expires_at,
+        ends_at=session.ends_at,
+    )
+
+
+def seal_grant(tokens: TokenSet, key: str, box: SecretBox, checked_at: datetime) -> ProviderGrant:
+    """The tokens of the provider, encrypted for the session with this key."""
+
+    def seal(name: str, token: Secret | None, longest: int | None = None) -> str | None:
+        if token is None or (longest is not None and len(token.reveal()) > longest):
+            return None
+        return box.encrypt(token, _location(key, name))
+
+    return ProviderGrant(
+        checked_at=checked_at,
+        refresh_token=seal("refresh_token", tokens.refresh_token),
+        access_token=seal("access_token", tokens.access_token) if tokens.refresh_token is None else None,
+        access_expires_at=tokens.access_expires_at,
+        id_token=seal("id_token", tokens.id_token, _MAX_ID_TOKEN),  # only a hint for the sign-out
+    )
+
+
+def open_token(grant: ProviderGrant, name: str, key: str, box: SecretBox) -> Secret | None:
+    """A token of a grant; None if there is none or its key is gone."""
+    sealed = getattr(grant, name)
+    try:
+        return None if sealed is None else box.decrypt(sealed, _location(key, name))
+    except DecryptionError:
+        return None
+
+
+def _location(key: str, name: str) -> SecretLocation:
+    return SecretLocation(SESSIONS.name, key, name)

@@ -1,0 +1,160 @@
+"""Pages of the sign-in with an identity provider, without a browser."""
+
+from __future__ import annotations
+
+import json
+from http.cookies import SimpleCookie
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from lcm.control_plane.records.kinds import AUDIT
+from lcm.model.access import Role
+from tests.support.auth.issuer import ISSUER
+from tests.support.auth.scripted_provider import ScriptedProvider
+from tests.support.virtual.control_plane import serving_plane
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.support.virtual.control_plane import TestPlane
+
+START = "/sign-in/oidc"
+CALLBACK = "/sign-in/oidc/callback"
+
+
+@pytest.fixture
+def provider() -> ScriptedProvider:
+    return ScriptedProvider()
+
+
+@pytest.fixture
+async def site(provider: ScriptedProvider) -> AsyncIterator[TestPlane]:
+    async with serving_plane(make_sign_in=provider.sign_in) as plane:
+        yield plane
+
+
+@pytest.fixture
+async def browser(site: TestPlane) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(site.app, raise_app_exceptions=False)
+    headers = {"Accept": "text/html"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://lcm.test", headers=headers) as client:
+        yield client
+
+
+async def sign_in(
+    browser: httpx.AsyncClient, provider: ScriptedProvider, return_to: str = "/", **changes: str
+) -> httpx.Response:
+    started = await browser.get(START, params={"next": return_to})
+    assert started.status_code == 303, started.text
+    return await browser.get(CALLBACK, params=provider.answer(started.headers["location"], **changes))
+
+
+def cookies(response: httpx.Response) -> dict[str, Any]:
+    return {name: each for text in response.headers.get_list("set-cookie") for name, each in SimpleCookie(text).items()}
+
+
+async def test_the_page_has_one_button_and_the_token_form(browser: httpx.AsyncClient) -> None:
+    page = (await browser.get("/sign-in", params={"next": "/fleet?q=a&b"})).text
+    assert page.count("Sign in with your organization") == 1
+    assert 'href="/sign-in/oidc?next=%2Ffleet%3Fq%3Da%26b"' in page
+    assert 'name="token"' in page
+
+
+async def test_without_a_provider_there_is_no_button(plane: TestPlane) -> None:
+    assert "organization" not in (await plane.ask("GET", "/sign-in", role=None)).text
+    for path in (START, CALLBACK):
+        response = await plane.ask("GET", path, role=None)
+        assert (response.status_code, "OIDC_ISSUER" in response.text) == (404, True)
+
+
+async def test_a_person_gets_a_session_and_the_requested_page(
+    browser: httpx.AsyncClient, provider: ScriptedProvider, site: TestPlane
+) -> None:
+    response = await sign_in(browser, provider, "/fleet?view=problems&q=a%26b")
+    assert response.status_code == 200, "a redirect would lose the strict cookie"
+    assert '<meta http-equiv="refresh" content="0; url=/fleet?view=problems&amp;q=a%26b">' in response.text
+    found = cookies(response)
+    assert (found["lcm_session"]["samesite"], found["lcm_session"]["httponly"]) == ("Strict", True)
+    assert found["lcm_sign_in"]["max-age"] == "0"
+    assert "ann" in (await browser.get("/fleet")).text
+    await site.services.authenticator.security_log.flush()
+    (entry,) = [each for each in await audit(site) if each["action"] == "signed_in"]
+    assert (entry["actor"]["name"], entry["actor"]["identity"]) == ("ann", f"oidc:{ISSUER}#u-1")
+
+
+@pytest.mark.parametrize("elsewhere", ["//evil.example/", "https://evil.example/", "/\\evil.example", "x" * 3000])
+async def test_nobody_is_sent_to_another_site(
+    browser: httpx.AsyncClient, provider: ScriptedProvider, elsewhere: str
+) -> None:
+    assert "url=/&#34;" not in (page := (await sign_in(browser, provider, elsewhere)).text)
+    assert 'content="0; url=/">' in page
+
+
+async def test_what_the_provider_issued_is_stored_encrypted(
+    browser: httpx.AsyncClient, provider: ScriptedProvider, site: TestPlane
+) -> None:
+    await sign_in(browser, provider)
+    (info,) = (await site.services.authenticator.sessions.page()).items
+    from lcm.control_plane.auth.session_record import SESSIONS
+
+    stored = await site.services.context.store.get(SESSIONS, info.id)
+    assert stored is not None
+    body = json.loads(stored.body)
+    assert body["grant"]["refresh_token"].startswith("lcm1.")
+    assert b"refresh-" not in stored.body
+    assert b"eyJ" not in stored.body
+
+
+async def test_a_refusal_says_which_claim_and_the_audit_says_which_groups(
+    browser: httpx.AsyncClient, provider: ScriptedProvider, site: TestPlane
+) -> None:
+    provider.claims["groups"] = ["students", "x" * 500]
+    for _ in range(3):
+        response = await sign_in(browser, provider)
+        assert response.status_code == 403
+        assert "the claim groups must hold a group that OIDC_ROLE_MAP gives a role" in response.text
+        assert "lcm_session" not in cookies(response)
+    await site.services.authenticator.security_log.flush()
+    (entry,) = await audit(site)
+    assert (entry["action"], entry["subject"]) == ("sign_in_refused", "ann")
+    assert entry["details"]["groups"] == ["students", "x" * 64]
+    assert entry["actor"]["identity"] == f"oidc:{ISSUER}#u-1"
+
+
+async def test_guesses_at_the_callback_are_limited(browser: httpx.AsyncClient, provider: ScriptedProvider) -> None:
+    statuses = [(await browser.get(CALLBACK, params={"code": "x", "state": "y"})).status_code for _ in range(12)]
+    assert statuses == [401] * 10 + [429] * 2
+    assert provider.requests == []
+
+
+async def test_a_silent_provider_is_named_and_the_token_form_works(
+    browser: httpx.AsyncClient, provider: ScriptedProvider, site: TestPlane
+) -> None:
+    provider.down = True
+    response = await browser.get(START, params={"next": "/system"})
+    assert response.status_code == 503
+    assert "The identity provider cannot be reached" in response.text
+    signed_in = await browser.post("/sign-in", data={"token": site.tokens[Role.VIEWER], "next": "/system"})
+    assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/system")
+
+
+async def test_signing_out_goes_on_at_the_provider(
+    browser: httpx.AsyncClient, provider: ScriptedProvider, site: TestPlane
+) -> None:
+    await sign_in(browser, provider)
+    response = await browser.post("/sign-out", headers={"HX-Request": "true"})
+    assert response.headers["hx-redirect"].startswith(f"{ISSUER}/end?lang=en&client_id=")
+    assert (await site.services.authenticator.sessions.page()).items == []
+    await sign_in(browser, provider)
+    response = await browser.post("/sign-out")
+    assert (response.status_code, f"url={ISSUER}/end?lang=en&amp;client_id=" in response.text) == (200, True)
+    assert cookies(response)["lcm_session"]["max-age"] == "0"
+    assert (await browser.get("/fleet")).status_code == 303
+
+
+async def audit(site: TestPlane) -> list[dict[str, Any]]:
+    page = await site.services.context.store.read_journal(topics=(AUDIT,), limit=1000)
+    entries = [json.loads(entry.body) for entry in page]
+    return [each for each in entries if each["actor"]["name"] not in ("test", "start-up")]
