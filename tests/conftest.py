@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
 
 _started = time.monotonic()
+os.environ["TZ"] = "UTC"  # commands print times in the local zone
+time.tzset()
 
 pytest_plugins = ("tests.support.run.garbage", "tests.support.run.shared_servers")
 

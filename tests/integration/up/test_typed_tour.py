@@ -106,7 +106,15 @@ def typed(up: LcmUpProcess, command: str) -> subprocess.CompletedProcess[str]:
     kept = {name: os.environ[name] for name in ("PATH", "LANG", watchdog.VARIABLE) if name in os.environ}
     with TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
-        env = {**kept, "HOME": folder, "LCM_URL": up.url, "LCM_TOKEN": TOKEN, "PYTHONUTF8": "1", "COLUMNS": "120"}
+        env = {
+            **kept,
+            "HOME": folder,
+            "LCM_URL": up.url,
+            "LCM_TOKEN": TOKEN,
+            "PYTHONUTF8": "1",
+            "TZ": "UTC",
+            "COLUMNS": "120",
+        }
         code = fork_server().start(words, env, out=str(out), err=str(err)).wait(180)
         return subprocess.CompletedProcess(words, code, out.read_text("utf-8"), err.read_text("utf-8"))
 

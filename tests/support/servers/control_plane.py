@@ -61,7 +61,7 @@ class ControlPlaneProcess:
     def environment(self, **more: str) -> dict[str, str]:
         """The environment of `lcm`, without that of the test run."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", watchdog.VARIABLE) if name in os.environ}
-        plain = {"HOME": str(self.home), "LCM_URL": self.url, "LCM_TOKEN": ADMIN, "PYTHONUTF8": "1"}
+        plain = {"HOME": str(self.home), "LCM_URL": self.url, "LCM_TOKEN": ADMIN, "PYTHONUTF8": "1", "TZ": "UTC"}
         return {**kept, **plain, **more}
 
     def lcm(

@@ -88,17 +88,19 @@ async def _worker_names(session: Session, lines: list[AuditEntry]) -> dict[str, 
 
 
 def _columns(names: dict[str, str]) -> list[Column[AuditEntry]]:
-    from lcm.cli.output.durations import format_duration, format_timestamp
+    from lcm.cli.output.durations import at_column_title, format_duration, format_timestamp
     from lcm.core import clock
+    from lcm.model.fleet.activity_summary import action_label
 
     now = clock.now()
     return [
         Column("AGO", lambda line: format_duration(now - line.at), align_right=True),
-        Column("AT (UTC)", lambda line: format_timestamp(line.at), priority=3),
+        Column(at_column_title(now), lambda line: format_timestamp(line.at, now), priority=3),
         Column("ACTOR", lambda line: line.actor.name, min_width=17),
-        Column("ACTION", lambda line: line.action),
+        Column("ACTION", lambda line: action_label(line.action)),
         Column("SUBJECT", lambda line: names.get(line.subject, line.subject), min_width=16),
         Column("REASON", lambda line: line.reason, priority=1, min_width=24),
+        Column("NAME", lambda line: line.action, priority=4, wide_only=True),
         Column("KIND", lambda line: line.actor.kind.value, priority=4, wide_only=True),
         Column("ID", lambda line: line.subject, priority=5, wide_only=True),
         Column("DETAILS", _details, priority=2, min_width=18),

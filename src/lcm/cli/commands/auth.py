@@ -160,11 +160,11 @@ async def whoami(session: Session) -> None:
 
 
 def _show_whoami(session: Session, me: CallerIdentity) -> None:
-    from lcm.cli.output.durations import format_timestamp_utc
+    from lcm.cli.output.durations import format_time_with_zone
 
     details = [("name", me.name), ("role", me.role.value), ("by", me.kind.value)]
     if me.expires_at is not None:
-        details.append(("until", format_timestamp_utc(me.expires_at)))
+        details.append(("until", format_time_with_zone(me.expires_at)))
     session.printer.details([*details, ("at", f"{session.target.url} (from {session.target.source})")], indent=0)
 
 
@@ -180,9 +180,9 @@ async def dashboard(session: Session) -> None:
 
 
 def _show_link(session: Session, link: SignInLink, address: str) -> None:
-    from lcm.cli.output.durations import format_timestamp_utc
+    from lcm.cli.output.durations import format_time_with_zone
 
     session.printer.line(address)
     session.printer.line(
-        f"Valid once, until {format_timestamp_utc(link.expires_at)}; anyone who opens it is signed in as you."
+        f"Valid once, until {format_time_with_zone(link.expires_at)}; anyone who opens it is signed in as you."
     )

@@ -148,7 +148,7 @@ async def _find_single_version(session: Session, text: str) -> LabletDefinitionS
 def _show_definition(
     session: Session, definition: LabletDefinition, versions: Sequence[LabletDefinitionSummary]
 ) -> None:
-    from lcm.cli.output.durations import format_minutes, format_timestamp_utc
+    from lcm.cli.output.durations import format_minutes, format_time_with_zone
     from lcm.cli.output.lablet_views import requirements_text
 
     others = ", ".join(each.version for each in versions if each.version != definition.version)
@@ -161,7 +161,7 @@ def _show_definition(
             ("time limit", format_minutes(definition.time_to_live_minutes) or "none"),
             ("enabled", "yes" if definition.enabled else "no"),
             ("versions", f"also {others}" if others else "only this one"),
-            ("created", f"{format_timestamp_utc(definition.created_at)} by {definition.created_by}"),
+            ("created", f"{format_time_with_zone(definition.created_at)} by {definition.created_by}"),
         ]
     )
     session.printer.line()

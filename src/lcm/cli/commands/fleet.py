@@ -78,7 +78,7 @@ def _print_state(session: Session, state: FleetState, text: str) -> None:
 
 def show_summary(session: Session, fleet: FleetSummary) -> None:
     """Print the summary."""
-    from lcm.cli.output.durations import format_duration, format_timestamp_utc
+    from lcm.cli.output.durations import format_duration, format_time_with_zone
     from lcm.cli.output.printer import status_style
     from lcm.core import clock
     from lcm.model.worker.status import WorkerStatus
@@ -98,7 +98,7 @@ def show_summary(session: Session, fleet: FleetSummary) -> None:
     ]
     for leader in fleet.leaders:
         sweep = "" if leader.startup_sweep_done else ", startup sweep in progress"
-        since = f"since {format_timestamp_utc(leader.announced_at)} ({format_duration(now - leader.announced_at)} ago)"
+        since = f"since {format_time_with_zone(leader.announced_at)} ({format_duration(now - leader.announced_at)} ago)"
         details.append(("leader", f"{leader.controller}, term {leader.term}, {since}{sweep}"))
     if not fleet.leaders:
         details.append(("leader", "none: no controller has reported, so no changes are made"))
@@ -141,12 +141,12 @@ def _count_column(fleet: FleetSummary, status: str, style: str) -> Column[str]:
 
 
 def _show_activity(session: Session, activity: ActivitySummary) -> None:
-    from lcm.cli.output.durations import format_duration, format_timestamp_utc
+    from lcm.cli.output.durations import format_duration, format_time_with_zone
 
     printer = session.printer
     cut = "" if activity.complete else " (truncated: more activity than one report can hold)"
     by_policy, by_people = f"${activity.saved_by_policy_usd:.2f}", f"${activity.saved_by_people_usd:.2f}"
-    period = f"{format_timestamp_utc(activity.since)} to {format_timestamp_utc(activity.until)}"
+    period = f"{format_time_with_zone(activity.since)} to {format_time_with_zone(activity.until)}"
     details = [
         ("period", f"{period}, {format_duration(activity.until - activity.since)}{cut}"),
         ("saved", f"${activity.saved_usd:.2f}: {by_policy} by policies, {by_people} by people"),

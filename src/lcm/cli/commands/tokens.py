@@ -20,7 +20,7 @@ app = make_command_group("API tokens and their roles.")
 
 
 def _columns() -> list[Column[TokenInfo]]:
-    from lcm.cli.output.durations import format_duration, format_timestamp_utc
+    from lcm.cli.output.durations import format_duration, format_time_with_zone
     from lcm.core import clock
 
     now = clock.now()
@@ -43,7 +43,7 @@ def _columns() -> list[Column[TokenInfo]]:
         ),
         Column("CREATED BY", lambda token: token.created_by, priority=3),
         Column("ID", lambda token: token.id, priority=4),
-        Column("CREATED", lambda token: format_timestamp_utc(token.created_at), priority=5, wide_only=True),
+        Column("CREATED", lambda token: format_time_with_zone(token.created_at), priority=5, wide_only=True),
     ]
 
 

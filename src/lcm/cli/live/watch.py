@@ -181,6 +181,7 @@ async def _print_changes(session: Session) -> None:
 
 
 async def _print_step(session: Session, names: dict[str, str], event: Event) -> None:
+    from lcm.cli.output.durations import zone_name
     from lcm.model.audit import WorkerHistoryEntry
 
     step = WorkerHistoryEntry.model_validate(event.data)
@@ -188,4 +189,5 @@ async def _print_step(session: Session, names: dict[str, str], event: Event) -> 
         names[step.worker_id] = (await session.client.workers.get(step.worker_id)).name
     came = f"{step.from_status} → {step.to_status}" if step.from_status else f"new: {step.to_status}"
     why = f": {step.reason}" if step.reason else ""
-    sys.stdout.write(f"{step.at:%H:%M:%S} UTC  {names[step.worker_id]}  {came}  by {step.actor.name}{why}\n")
+    at = f"{step.at.astimezone():%H:%M:%S} {zone_name(step.at)}"
+    sys.stdout.write(f"{at}  {names[step.worker_id]}  {came}  by {step.actor.name}{why}\n")

@@ -11,6 +11,8 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _MAX_DURATION = timedelta(days=3650)
 
+_CLOCK_TIME = re.compile(r"\b(?P<time>\d\d:\d\d) UTC\b(?: on (?P<day>\d{1,2} [A-Z][a-z]+)(?: (?P<year>\d{4}))?)?")
+
 
 def parse_duration(text: str, what: str = "a span") -> timedelta:
     """`90s`, `10m`, `1h30m`, `2d`; a bare number is seconds."""
@@ -27,7 +29,7 @@ def parse_duration(text: str, what: str = "a span") -> timedelta:
 
 
 def parse_time(text: str, now: datetime, what: str = "a moment") -> datetime:
-    """A duration from now, such as `2h`, or a date and time, in UTC unless it has an offset."""
+    """A duration from now, such as `2h`, or a date and time, in the local zone unless it has an offset."""
     if re.match(r"\d{4}-", text.strip()):
         try:
             moment = datetime.fromisoformat(text.strip())
@@ -35,12 +37,12 @@ def parse_time(text: str, now: datetime, what: str = "a moment") -> datetime:
             raise UsageError(
                 f"{what} {text!r}: must be a duration such as 2h, or a time such as 2026-01-17T10:30Z"
             ) from None
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        return moment.astimezone() if moment.tzinfo is None else moment
     return now + parse_duration(text, what)
 
 
 def parse_past_time(text: str, now: datetime, what: str = "a moment") -> datetime:
-    """A duration before now, such as `12h`, or a date and time, in UTC unless it has an offset."""
+    """A duration before now, such as `12h`, or a date and time, in the local zone unless it has an offset."""
     if re.match(r"\d{4}-", text.strip()):
         return parse_time(text, now, what)
     return now - parse_duration(text, what)
@@ -75,14 +77,49 @@ def format_elapsed(span: timedelta) -> str:
 
 def format_hold_end(end: datetime | None) -> str:
     """The end of a hold."""
-    return "until it is released" if end is None else f"until {format_timestamp_utc(end)}"
+    return "until it is released" if end is None else f"until {format_time_with_zone(end)}"
 
 
-def format_timestamp(moment: datetime) -> str:
-    """`2026-01-17 10:30:05`, for columns with UTC in their title."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+def format_timestamp(moment: datetime, now: datetime) -> str:
+    """`2026-01-17 10:30:05`, in the local zone, for columns that name it: see `at_column_title`.
+
+    A time in the other half of the year, with another clock, has its own zone.
+    """
+    text = f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+    return text if zone_name(moment) == zone_name(now) else f"{text} {zone_name(moment)}"
 
 
-def format_timestamp_utc(moment: datetime) -> str:
-    """`2026-01-17 10:30:05 UTC`."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+def format_time_with_zone(moment: datetime) -> str:
+    """`2026-01-17 10:30:05 CET`, in the local zone."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S} {zone_name(moment)}"
+
+
+def zone_name(moment: datetime) -> str:
+    """The name of the local zone at this moment: `CET`, `UTC`, or `UTC+03` where it has only an offset."""
+    name = moment.astimezone().tzname() or "UTC"
+    return f"UTC{name}" if name[0] in "+-" else name
+
+
+def at_column_title(moment: datetime) -> str:
+    """The title of a column of times."""
+    return f"AT ({zone_name(moment)})"
+
+
+def localize_clock_times(text: str, now: datetime) -> str:
+    """The text of the control plane with its times of day, such as `10:30 UTC on 3 May`, in the local zone."""
+
+    def local(found: re.Match[str]) -> str:
+        day, year = found["day"], found["year"] or str(now.astimezone(UTC).year)
+        date = f"{now.astimezone(UTC):%d %B}" if day is None else day
+        try:
+            moment = datetime.strptime(f"{found['time']} {date} {year}", "%H:%M %d %B %Y").replace(tzinfo=UTC)
+        except ValueError:  # not a time after all
+            return found[0]
+        here, today = moment.astimezone(), now.astimezone()
+        shown = f"{here:%H:%M} {zone_name(moment)}"
+        if here.date() == today.date():
+            return shown
+        same_year = here.year == today.year
+        return f"{shown} on {here.day} {here:%B}{'' if same_year else f' {here.year}'}"
+
+    return _CLOCK_TIME.sub(local, text)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.cli.output.durations import format_duration, format_minutes, format_timestamp, format_timestamp_utc
+from lcm.cli.output.durations import (
+    at_column_title,
+    format_duration,
+    format_minutes,
+    format_time_with_zone,
+    format_timestamp,
+)
 from lcm.cli.output.printer import status_style
 from lcm.cli.output.tables import Column
 from lcm.core import clock
@@ -105,12 +111,12 @@ def show_lablet(printer: Printer, lablet: Lablet, access: LabletAccess | None) -
         ("worker", worker if worker == (lablet.worker_id or "") else f"{worker} ({lablet.worker_id})"),
         ("ports", ", ".join(f"{name}={number}" for name, number in sorted(lablet.ports.items()))),
         ("region", lablet.aws_region or ""),
-        ("starts", format_timestamp_utc(lablet.starts_at) if lablet.starts_at is not None else ""),
-        ("ends", format_timestamp_utc(lablet.expires_at) if lablet.expires_at is not None else ""),
+        ("starts", format_time_with_zone(lablet.starts_at) if lablet.starts_at is not None else ""),
+        ("ends", format_time_with_zone(lablet.expires_at) if lablet.expires_at is not None else ""),
         ("time limit", format_minutes(lablet.time_to_live_minutes)),
         ("on loss", lablet.lost_worker_policy.value),
         ("placement", _placement_text(lablet)),
-        ("created", f"{format_timestamp_utc(lablet.created_at)} ({format_duration(now - lablet.created_at)} ago)"),
+        ("created", f"{format_time_with_zone(lablet.created_at)} ({format_duration(now - lablet.created_at)} ago)"),
         ("id", f"{lablet.id} (version {lablet.version})"),
     ]
     printer.line(lablet.name, style="bold")
@@ -229,7 +235,7 @@ def show_lablet_history(printer: Printer, name: str, steps: Sequence[LabletHisto
         return
     columns: list[Column[LabletHistoryEntry]] = [
         Column("AGO", lambda step: format_duration(now - step.at), align_right=True),
-        Column("AT (UTC)", lambda step: format_timestamp(step.at), priority=2),
+        Column(at_column_title(now), lambda step: format_timestamp(step.at, now), priority=2),
         Column("STATUS", lambda step: step.to_status.value, style=lambda step: status_style(step.to_status.value)),
         Column("WORKER", lambda step: step.worker_id or "", priority=3),
         Column("BY", lambda step: step.actor.name, priority=1, min_width=17),

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.cli.output.durations import format_duration, format_timestamp, format_timestamp_utc
+from lcm.cli.output.durations import (
+    at_column_title,
+    format_duration,
+    format_time_with_zone,
+    format_timestamp,
+    localize_clock_times,
+)
 from lcm.cli.output.printer import status_style
 from lcm.cli.output.tables import Column
 from lcm.core import clock
@@ -106,7 +112,7 @@ def show_worker(printer: Printer, worker: Worker) -> None:
     """Print the details of one worker."""
     now = clock.now()
     cost = cost_so_far(worker, now)
-    created = format_timestamp_utc(worker.created_at)
+    created = format_time_with_zone(worker.created_at)
     addresses = [each for each in (worker.public_ip, worker.private_ip and f"{worker.private_ip} (private)") if each]
     details = [
         (
@@ -211,10 +217,10 @@ def show_explanation(printer: Printer, name: str, explanation: Explanation) -> N
     )
     printer.line(f"{name}: {explanation.status}{ready}{desired}", style=status_style(explanation.status.value))
     printer.line()
-    printer.line(explanation.summary.removesuffix(explanation.next).strip())
+    printer.line(localize_clock_times(explanation.summary.removesuffix(explanation.next).strip(), now))
     printer.line()
     printer.line("What happens next", style="bold")
-    printer.line(explanation.next)
+    printer.line(localize_clock_times(explanation.next, now))
     if explanation.conditions:
         printer.line()
         show_conditions(printer, explanation.conditions, now)
@@ -227,7 +233,7 @@ def _explanation_details(explanation: Explanation, now: datetime) -> list[tuple[
     last, decision = explanation.last_transition, explanation.decision
     if last is not None:
         came = f"{last.from_status} → {last.to_status}" if last.from_status else f"created as {last.to_status}"
-        when = f"{format_duration(now - last.at)} ago, {format_timestamp_utc(last.at)}"
+        when = f"{format_duration(now - last.at)} ago, {format_time_with_zone(last.at)}"
         details.append(("last change", f"{came} by {last.actor.name} ({when}): {last.reason or 'no reason given'}"))
     if decision is None:
         details.append(("decision", "none yet: no controller has evaluated it"))
@@ -244,7 +250,7 @@ def _explanation_details(explanation: Explanation, now: datetime) -> list[tuple[
             if late
             else f"in {format_duration(decision.next_look_at - now)}"
         )
-        details.append(("next check", f"{span} ({format_timestamp_utc(decision.next_look_at)})"))
+        details.append(("next check", f"{span} ({format_time_with_zone(decision.next_look_at)})"))
     return details
 
 
@@ -260,7 +266,7 @@ def show_worker_history(printer: Printer, name: str, steps: Sequence[WorkerHisto
     }
     columns: list[Column[WorkerHistoryEntry]] = [
         Column("AGO", lambda step: format_duration(now - step.at), align_right=True),
-        Column("AT (UTC)", lambda step: format_timestamp(step.at), priority=2),
+        Column(at_column_title(now), lambda step: format_timestamp(step.at, now), priority=2),
         Column("STATUS", lambda step: step.to_status.value, style=lambda step: status_style(step.to_status.value)),
         Column("FOR", lambda step: format_duration(lasted[step.version]), priority=3, align_right=True),
         Column("BY", lambda step: step.actor.name, priority=1, min_width=17),

@@ -136,7 +136,24 @@ def automated_action_of(line: AuditEntry) -> AutomatedAction | None:
     return _ACTION_BY_NAME.get(line.action)
 
 
+_OTHER_LABELS = {
+    "installation_named": "installation id created",
+    "lablets_reserved": "capacity reserved for lablets",
+    "lablets_removed": "old lablets removed",
+    "labs_without_marker": "labs found that are not of a lablet",
+    "launch_intended": "launch prepared",
+    "leadership_announced": "became leader",
+    "leadership_reset": "leadership reset",
+    "leadership_swept": "finished its startup sweep",
+    "patched": "edited",
+    "scheduled": "placed",
+    "secrets_withdrawn": "secrets of an ended worker deleted",
+    "sign_ins_omitted": "more sign-ins, not listed one by one",
+}
+"""Actions whose names are not plain words. The others are their own label."""
+
+
 def action_label(what: str) -> str:
-    """Return the label of an action; actions of people are their own label."""
+    """Return the label of an action, in plain words."""
     deed = _ACTION_BY_NAME.get(what)
-    return what.replace("_", " ") if deed is None else ACTION_LABELS[deed]
+    return _OTHER_LABELS.get(what, what.replace("_", " ")) if deed is None else ACTION_LABELS[deed]

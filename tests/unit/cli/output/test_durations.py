@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lcm.cli.errors import UsageError
-from lcm.cli.output.durations import format_duration, format_elapsed, format_timestamp_utc, parse_duration, parse_time
+from lcm.cli.output.durations import (
+    at_column_title,
+    format_duration,
+    format_elapsed,
+    format_time_with_zone,
+    format_timestamp,
+    localize_clock_times,
+    parse_duration,
+    parse_time,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NOW = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
 
@@ -52,4 +66,39 @@ def test_short(seconds: float, words: str) -> None:
 
 def test_elapsed_time() -> None:
     assert [format_elapsed(timedelta(seconds=each)) for each in (7, 750, 3723)] == ["0:07", "12:30", "1:02:03"]
-    assert format_timestamp_utc(NOW) == "2026-01-17 10:30:00 UTC"
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_berlin")
+def test_times_are_in_the_zone_of_the_viewer_and_name_it() -> None:
+    summer = NOW.replace(month=7)
+    assert format_time_with_zone(NOW) == "2026-01-17 11:30:00 CET"
+    assert at_column_title(NOW) == "AT (CET)"
+    assert format_timestamp(NOW, NOW) == "2026-01-17 11:30:00"
+    assert format_timestamp(summer, NOW) == "2026-07-17 12:30:00 CEST"
+    assert parse_time("2026-01-17 11:30", NOW) == NOW
+    assert parse_time("2026-01-17T10:30Z", NOW) == NOW
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize(
+    ("text", "local"),
+    [
+        ("on hold since 10:05 UTC (exam)", "on hold since 11:05 CET (exam)"),
+        ("at about 23:59 UTC, in 13 hours", "at about 00:59 CET on 18 January, in 13 hours"),
+        ("until 10:30 UTC on 3 July", "until 12:30 CEST on 3 July"),
+        ("until 23:30 UTC on 31 December", "until 00:30 CET on 1 January 2027"),
+        ("until 10:30 UTC on 3 May 2028", "until 12:30 CEST on 3 May 2028"),
+        ("release 31:99 UTC", "release 31:99 UTC"),
+    ],
+)
+def test_times_of_day_in_a_text_of_the_control_plane(text: str, local: str) -> None:
+    assert localize_clock_times(text, NOW) == local

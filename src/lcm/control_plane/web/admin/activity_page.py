@@ -80,6 +80,7 @@ async def activity_page(request: Request, user: CurrentUser) -> HTMLResponse:
     newest = lines[0].cursor if lines and not query.after else _FIRST_CURSOR
     values: dict[str, Any] = {
         "query": query,
+        "action_label": action_label,
         "lines": lines,
         "more": None if result.next_cursor is None else query.url(after=result.next_cursor),
         "full": len(lines) == PAGE_SIZE,
