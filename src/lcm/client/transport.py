@@ -271,7 +271,7 @@ def _compare_clock(response: HttpResponse) -> None:
         shown = datetime.fromisoformat(response.header("x-lcm-time") or "")
         earliest = datetime.fromisoformat(response.header("x-lcm-earliest-time") or "")
         clock.compare("the clock of the control plane", shown, authority=True)
-        clock.hear("the earliest time of the control plane", earliest)
+        clock.record_earliest("the earliest time of the control plane", earliest)
 
 
 @lru_cache(maxsize=1024)

@@ -105,15 +105,15 @@ def compare(name: str, shown: datetime, *, authority: bool = False) -> None:
 
 
 def earliest_known() -> datetime:
-    """The earliest time that follows from the clocks this process knows: what it tells others."""
+    """The earliest time that follows from the clocks this process knows: what it reports to others."""
     source, _, boot = _observe_own()
     return datetime.fromtimestamp(source.guard.earliest_known(boot), UTC)
 
 
-def hear(name: str, earliest: datetime) -> None:
-    """Take note of the earliest time that another process knows."""
+def record_earliest(name: str, earliest: datetime) -> None:
+    """Record the earliest time that another process reports."""
     source, _, boot = _observe_own()
-    source.guard.hear(name, earliest.timestamp(), boot)
+    source.guard.record_earliest(name, earliest.timestamp(), boot)
     _log_change(source, boot)
 
 

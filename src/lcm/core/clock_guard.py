@@ -43,7 +43,7 @@ class ClockGuard:
 
     authority: str = OWN_CLOCK
     _readings: dict[str, list[_Reading]] = field(default_factory=dict)  # by clock, the present one last
-    _heard: dict[str, _Reading] = field(default_factory=dict)  # by process: the earliest time that it knows
+    _reported: dict[str, _Reading] = field(default_factory=dict)  # by process: the earliest time that it knows
 
     def observe(self, name: str, wall: float, boot: float) -> None:
         """Take note of what a clock shows."""
@@ -59,20 +59,20 @@ class ClockGuard:
         if len(readings) > _MAX_READINGS:
             readings.remove(max(readings[:-1], key=lambda reading: reading.offset))
 
-    def hear(self, name: str, earliest: float, boot: float) -> None:
-        """Take note of the earliest time that another process knows from clocks. It says itself when that is over."""
-        if name in self._heard or len(self._heard) < _MAX_CLOCKS:
-            self._heard[name] = _Reading(earliest - boot, boot, boot)
+    def record_earliest(self, name: str, earliest: float, boot: float) -> None:
+        """Record the earliest time that another process knows from clocks, until it reports another one."""
+        if name in self._reported or len(self._reported) < _MAX_CLOCKS:
+            self._reported[name] = _Reading(earliest - boot, boot, boot)
 
     def earliest(self, boot: float) -> float:
         """The time that deadlines are measured with."""
         leading = self._leading()
         if self._agree(leading):
             return boot + leading
-        return self._earliest({**self._counted(boot), **self._counted_heard(boot)}, leading, boot)
+        return self._earliest({**self._counted(boot), **self._counted_reports(boot)}, leading, boot)
 
     def earliest_known(self, boot: float) -> float:
-        """The same, from clocks alone: what other processes are told."""
+        """The same, from clocks alone: what is reported to other processes."""
         leading = self._leading()
         return boot + leading if self._agree(leading) else self._earliest(self._counted(boot), leading, boot)
 
@@ -86,7 +86,7 @@ class ClockGuard:
         leading = self._leading()
         if self._agree(leading):
             return ""
-        counted = {**self._counted(boot), **self._counted_heard(boot)}
+        counted = {**self._counted(boot), **self._counted_reports(boot)}
         off = {name: offset - leading for name, offset in counted.items()}
         apart = [f"{name}: {_describe(by)}" for name, by in sorted(off.items()) if abs(by) > TOLERANCE_SECONDS]
         return f"clocks have jumped or disagree ({', '.join(apart)}); the earliest counts" if apart else ""
@@ -96,7 +96,7 @@ class ClockGuard:
         for readings in self._readings.values():
             if len(readings) > 1 or abs(readings[0].offset - leading) > TOLERANCE_SECONDS:
                 return False
-        return all(abs(heard.offset - leading) <= TOLERANCE_SECONDS for heard in self._heard.values())
+        return all(abs(reading.offset - leading) <= TOLERANCE_SECONDS for reading in self._reported.values())
 
     def _leading(self) -> float:
         """The authority's clock; our own where it agrees with it, since it is exact."""
@@ -118,8 +118,8 @@ class ClockGuard:
                 counted[name] = present.offset
         return counted
 
-    def _counted_heard(self, boot: float) -> dict[str, float]:
-        return {name: reading.offset for name, reading in self._heard.items() if self._counts(reading, boot)}
+    def _counted_reports(self, boot: float) -> dict[str, float]:
+        return {name: reading.offset for name, reading in self._reported.items() if self._counts(reading, boot)}
 
     @staticmethod
     def _counts(reading: _Reading, boot: float) -> bool:

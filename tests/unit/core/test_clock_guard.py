@@ -109,8 +109,8 @@ def test_two_processes_do_not_remind_each_other_of_a_jump_for_ever() -> None:
         jump = -3600.0 if 60.0 <= boot < 120.0 else 0.0
         one.observe(OWN_CLOCK, WALL + boot + jump, boot)
         other.observe(OWN_CLOCK, WALL + boot, boot)
-        one.hear("other", other.earliest_known(boot), boot)
-        other.hear("one", one.earliest_known(boot), boot)
+        one.record_earliest("other", other.earliest_known(boot), boot)
+        other.record_earliest("one", one.earliest_known(boot), boot)
         if 120.0 <= boot < 60.0 + SETTLE_SECONDS:
             assert other.earliest(boot) == WALL + boot - 3600.0
         if boot > 180.0 + SETTLE_SECONDS:
@@ -121,7 +121,7 @@ def test_two_processes_do_not_remind_each_other_of_a_jump_for_ever() -> None:
 def test_what_is_heard_counts_no_longer_when_nobody_says_it_any_more() -> None:
     guard = ClockGuard()
     guard.observe(OWN_CLOCK, WALL, 0.0)
-    guard.hear("a process that is gone", WALL - 600.0, 0.0)
+    guard.record_earliest("a process that is gone", WALL - 600.0, 0.0)
     guard.observe(OWN_CLOCK, WALL + 60.0, 60.0)
     assert guard.earliest(60.0) == WALL + 60.0 - 600.0
     guard.observe(OWN_CLOCK, WALL + SETTLE_SECONDS, SETTLE_SECONDS)

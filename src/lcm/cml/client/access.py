@@ -1,4 +1,4 @@
-"""How CML servers are reached, as plain values: a poller process is told the same as the controller itself."""
+"""How CML servers are reached, as plain values: a poller process gets the same as the controller itself."""
 
 from __future__ import annotations
 

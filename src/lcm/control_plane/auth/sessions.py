@@ -187,7 +187,7 @@ class SessionService:
         return None if stored is None else session_info(stored)
 
     async def end_by_key(self, key: str, audit: Callable[[SessionInfo], Sequence[NewJournalEntry]]) -> SessionInfo:
-        """End the session of somebody; `audit` builds the entries of the same commit.
+        """End the session of a user; `audit` builds the entries of the same commit.
 
         Raises `UnknownSessionError` if it has already ended. Other control planes accept it for some seconds more.
         """

@@ -225,7 +225,7 @@ async def leader_from_headers(
     if sent_at is not None:
         clock.compare(f"the clock of {x_lcm_controller}", sent_at)
     if earliest is not None:
-        clock.hear(f"the earliest time of {x_lcm_controller}", earliest)
+        clock.record_earliest(f"the earliest time of {x_lcm_controller}", earliest)
     return Leader(x_lcm_controller, term, sent_at)
 
 

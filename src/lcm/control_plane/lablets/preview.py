@@ -87,7 +87,7 @@ async def _plan(
 
 
 def _under_hold(inputs: SchedulingInputs, preview: LabletPreview) -> dict[str, object]:
-    """A hold lasts until somebody ends it, so nothing is promised for now. Other blocks end within seconds."""
+    """A hold lasts until a person ends it, so nothing is promised for now. Other blocks end within seconds."""
     hold = next((block for block in inputs.blocks if not block.is_transient), None)
     if hold is None or preview.outcome is PreviewOutcome.REFUSE:
         return {}

@@ -149,7 +149,7 @@ def _to_exception(
         return NotDoneError(endpoint.describe(why))
     if what is FailureKind.UNKNOWN:
         endpoint.failed(why)
-        if error.code() is StatusCode.DEADLINE_EXCEEDED and connection.last_heard_at < started:
+        if error.code() is StatusCode.DEADLINE_EXCEEDED and connection.last_received_at < started:
             # Nothing was received on this connection since the call started: the peer or the path to it is dead.
             endpoint.replace(connection, why)
         return MaybeDoneError(endpoint.describe(why))

@@ -67,7 +67,7 @@ class Connection:
     def __init__(self, address: str, channel: grpc.aio.Channel) -> None:
         self.lost: str | None = None
         self._address = address
-        self.last_heard_at = asyncio.get_running_loop().time()
+        self.last_received_at = asyncio.get_running_loop().time()
         self._channel = channel
         self._methods: dict[str, Any] = {}
         self._calls = 0
@@ -87,7 +87,7 @@ class Connection:
             reply = await self._method(method)(request, metadata=metadata, timeout=timeout, wait_for_ready=False)
         finally:
             self._end_call()
-        self.heard()
+        self.record_received()
         return reply
 
     async def exchange(self, method: str, request: Any, *, metadata: Metadata, timeout: float) -> Any:
@@ -102,7 +102,7 @@ class Connection:
         finally:
             call.cancel()
             self._end_call()
-        self.heard()
+        self.record_received()
         return None if reply is grpc.aio.EOF else reply
 
     def stream(self, method: str, *, metadata: Metadata, on_loss: Callable[[], object]) -> Any:
@@ -116,9 +116,9 @@ class Connection:
         del self._on_loss[on_loss]
         self._end_call()
 
-    def heard(self) -> None:
+    def record_received(self) -> None:
         """Record that something was received from the server."""
-        self.last_heard_at = asyncio.get_running_loop().time()
+        self.last_received_at = asyncio.get_running_loop().time()
 
     def give_up(self, why: str) -> None:
         """Start no more calls and end the streams; `close` closes the channel."""

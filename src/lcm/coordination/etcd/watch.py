@@ -187,7 +187,7 @@ class WatchStream:
                 if message is grpc.aio.EOF:
                     raise WatchLostError(self._endpoint.describe("the server ended the watch"))
                 self._unanswered = 0
-                self._connection.heard()
+                self._connection.record_received()
                 # Before `created`: a denied watch is both created and cancelled.
                 raise_if_cancelled(message, self._endpoint.describe)
                 if message.created:
@@ -238,7 +238,7 @@ class WatchStream:
                 # The silence is ours: our reader is behind.
                 self._unanswered = 0
             elif self._unanswered >= _MAX_UNANSWERED_PROBES or not await self._request_progress(call):
-                silence = loop.time() - self._connection.last_heard_at
+                silence = loop.time() - self._connection.last_received_at
                 self._endpoint.replace(self._connection, f"silent for {silence:.3g} s")
                 return
 
@@ -272,7 +272,7 @@ class WatchStream:
 
     def _unanswered_since(self, started: float) -> NotDoneError:
         why = "no response to a watch in time"
-        if self._connection.last_heard_at < started:
+        if self._connection.last_received_at < started:
             self._endpoint.replace(self._connection, why)
         else:
             self._endpoint.failed(why)

@@ -36,7 +36,7 @@ def expected() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.product(WorkerStatus, WorkerStatus)))
 def test_every_pair(source: WorkerStatus, target: WorkerStatus) -> None:
-    """worker-lifecycle.md#statuses: the arrows, and what SPEC adds to them."""
+    """worker-lifecycle.md#statuses: the arrows of the table."""
     allowed = target.value in expected()[source.value] or source is target
     assert is_allowed_transition(source, target) == allowed
     if allowed:

@@ -129,10 +129,10 @@ async def end_session(
     session_id: Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="The id of the session, as listed.")],
 ) -> SessionInfo:
     """End a session. Its event streams end within 10 s; to keep its owner out, revoke the token as well."""
-    return await end_somebodys_session(get_services(request).authenticator, caller, session_id)
+    return await end_session_by_id(get_services(request).authenticator, caller, session_id)
 
 
-async def end_somebodys_session(authenticator: Authenticator, caller: Caller, session_id: str) -> SessionInfo:
+async def end_session_by_id(authenticator: Authenticator, caller: Caller, session_id: str) -> SessionInfo:
     """End a session of any person, for an admin; the audit says whose."""
 
     def audit(ended: SessionInfo) -> list[NewJournalEntry]:

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from lcm.control_plane.auth.session_cookies import session_id_from
 from lcm.control_plane.auth.session_record import storage_key
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.http.api.auth import end_somebodys_session
+from lcm.control_plane.http.api.auth import end_session_by_id
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.auth import AdminUser, CurrentUser, is_fragment
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
@@ -65,8 +65,8 @@ async def confirm_end_of_session(request: Request, user: AdminUser, session_id: 
 
 @router.post("/system/sessions/{session_id}/end")
 async def end_session(request: Request, user: AdminUser, session_id: SessionIdPath) -> HTMLResponse:
-    """End the session of somebody."""
-    ended = await end_somebodys_session(get_services(request).authenticator, user.caller, session_id)
+    """End the session of a user."""
+    ended = await end_session_by_id(get_services(request).authenticator, user.caller, session_id)
     return render_toast(f"The session of {ended.name} has ended", triggers=DONE_EVENT)
 
 
