@@ -237,7 +237,7 @@ def _rounded_sum(one: float, other: float) -> float:
 def _shortage_reason(needed: float, left: float, unit: str, one_unit: str | None = None) -> str:
     named = one_unit if one_unit is not None and needed == 1 else unit
     left = max(0.0, round(left, 3))
-    return f"needs {needed:g} {named}, {left:g} {'is' if left == 1 else 'are'} left"
+    return f"needs {needed:g} {named}, but {left:g} {'is' if left == 1 else 'are'} available"
 
 
 # Version ranges of CML

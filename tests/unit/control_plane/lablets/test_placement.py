@@ -94,7 +94,7 @@ async def test_what_does_not_fit_is_rejected_and_the_rest_of_the_batch_is_placed
         (True, None),
         (False, "not_possible_now"),
     ]
-    assert results[3].detail == "it does not fit on alpha: needs 1 CPU core, 0 are left"
+    assert results[3].detail == "it does not fit on alpha: needs 1 CPU core, but 0 are available"
     assert (await desk.lablet(lablets[3].id)).status is LabletStatus.PENDING_SCHEDULING
     assert (await desk.worker()).allocation.lablets == 2
 
@@ -106,10 +106,10 @@ async def test_what_does_not_fit_is_rejected_and_the_rest_of_the_batch_is_placed
         ({"desired_status": "STOPPED"}, {}, "its desired status is STOPPED"),
         ({"conditions": ()}, {}, "its CML is not ready"),
         ({}, {"license": True}, "needs a license"),
-        ({}, {"cpu_cores": 2.5}, "needs 2.5 CPU cores, 2 are left"),
+        ({}, {"cpu_cores": 2.5}, "needs 2.5 CPU cores, but 2 are available"),
         ({}, {"memory_gb": 4.5}, "GB of memory"),
         ({}, {"storage_gb": 100.5}, "GB of storage"),
-        ({}, {"nodes": 16}, "needs 16 nodes, 15 are left"),
+        ({}, {"nodes": 16}, "needs 16 nodes, but 15 are available"),
         ({"cml_version": "2.6.1"}, {"cml_version": ">=2.7"}, "needs CML >=2.7, but it runs 2.6.1"),
         ({"node_definitions": ("iosv",)}, {"node_definitions": ("cat9kv",)}, "lacks node definition cat9kv"),
         ({"allocation": Allocation(ports=tuple(range(20000, 30000)))}, {"ports": ("CON",)}, "needs 1 port"),

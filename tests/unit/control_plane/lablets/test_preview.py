@@ -54,7 +54,9 @@ async def test_the_fullest_matching_worker_is_chosen_and_ties_go_by_id() -> None
     assert [(each.worker_id, round(each.score, 3)) for each in result.candidates] == [
         ("w-3", 0.26), ("w-4", 0.26), ("w-2", 0),
     ]  # fmt: skip
-    assert [(each.worker_id, each.reason) for each in result.rejections] == [("w-1", "needs 1 CPU core, 0 are left")]
+    assert [(each.worker_id, each.reason) for each in result.rejections] == [
+        ("w-1", "needs 1 CPU core, but 0 are available")
+    ]
     assert (result.candidates_in_all, result.rejected) == (3, 1)
 
 
@@ -135,7 +137,7 @@ async def test_lablets_that_wait_already_take_their_share_first() -> None:
     await asyncio.sleep(1)  # of two that came at the same moment, the id decides
     result = await preview_lablet(desk.plane, request)
     assert (result.outcome, result.candidates) == (PreviewOutcome.LAUNCH, ())
-    assert [each.reason for each in result.rejections] == ["needs 2 CPU cores, 0 are left"]
+    assert [each.reason for each in result.rejections] == ["needs 2 CPU cores, but 0 are available"]
 
 
 async def test_no_worker_is_promised_whose_template_has_just_failed() -> None:

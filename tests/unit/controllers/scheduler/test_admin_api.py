@@ -120,7 +120,7 @@ async def test_a_cycle_can_be_triggered_for_one_lablet_or_all() -> None:
     ("content", "status", "word"),
     [
         (b'{"lablet_id": "l-unknown"}', 404, "there is no lablet l-unknown"),
-        (b'{"worker_id": "w-1"}', 422, "only lablet_id is"),
+        (b'{"worker_id": "w-1"}', 422, "the only field is lablet_id"),
         (b'{"lablet_id": 7}', 422, "lablet_id: must be an id"),
         (b"[]", 422, "must be an object"),
         (b"{", 422, "must be JSON"),

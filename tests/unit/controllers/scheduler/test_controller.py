@@ -198,7 +198,7 @@ async def test_a_lablet_that_fits_on_no_machine_fails_with_a_reason() -> None:
         lablet = await only(scene)
         assert lablet.status is LabletStatus.FAILED
         assert lablet.placement is not None
-        assert "metal: needs 100 CPU cores, 48 are left" in lablet.placement.reason
+        assert "metal: needs 100 CPU cores, but 48 are available" in lablet.placement.reason
         assert scene.request_count("scale-up") == 0
 
 

@@ -36,10 +36,10 @@ REJECTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"hold": HOLD}, {}, "it is on hold by ada: do not touch"),
     ({"license_status": LicenseStatus.REGISTERING}, {}, "needs a license, but its CML is registering"),
     ({"capacity": None}, {}, "its capacity is unknown because it has no template"),
-    ({"allocation": FULL}, {"cpu": 4}, "needs 4 CPU cores, 2 are left"),
-    ({"allocation": FULL}, {"memory": 2.5}, "needs 2.5 GB of memory, 2 are left"),
-    ({"allocation": FULL}, {"storage": 2}, "needs 2 GB of storage, 1 is left"),
-    ({"allocation": FULL}, {"nodes": 2}, "needs 2 nodes, 1 is left"),
+    ({"allocation": FULL}, {"cpu": 4}, "needs 4 CPU cores, but 2 are available"),
+    ({"allocation": FULL}, {"memory": 2.5}, "needs 2.5 GB of memory, but 2 are available"),
+    ({"allocation": FULL}, {"storage": 2}, "needs 2 GB of storage, but 1 is available"),
+    ({"allocation": FULL}, {"nodes": 2}, "needs 2 nodes, but 1 is available"),
     ({}, {"cml_version": ">=2.8"}, "needs CML >=2.8, but it runs 2.7.0+build.4"),
     ({"cml_version": None}, {"cml_version": ">=2.8"}, "needs CML >=2.8, but its version is not known yet"),
     ({}, {"node_definitions": ("iosv", "nxos", "asav")}, "its CML lacks node definition asav, nxos"),
@@ -48,7 +48,7 @@ REJECTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"node_definitions": ("iosv",)},
         "the node definitions of its CML are not known yet",
     ),
-    ({"allocation": Allocation(ports=(1, 2))}, {"ports": ("A", "B")}, "needs 2 ports, 1 is left"),
+    ({"allocation": Allocation(ports=(1, 2))}, {"ports": ("A", "B")}, "needs 2 ports, but 1 is available"),
     ({}, {"aws_region": "us-east-1"}, "it is in eu-west-1, not in us-east-1"),
 ]
 
@@ -119,7 +119,7 @@ def test_the_last_bit_can_be_taken() -> None:
     for _ in range(10):
         assert rejection_reason(worker, tenth, now=NOW, taken=taken) is None
         taken = with_lablet(taken, tenth)
-    assert rejection_reason(worker, tenth, now=NOW, taken=taken) == "needs 0.1 CPU cores, 0 are left"
+    assert rejection_reason(worker, tenth, now=NOW, taken=taken) == "needs 0.1 CPU cores, but 0 are available"
     assert (taken.cpu_cores, taken.memory_gb, taken.storage_gb) == (1.0, 1.0, 1.0)
     for _ in range(10):
         taken = without_lablet(taken, tenth)
@@ -228,8 +228,8 @@ def test_no_template_says_why() -> None:
     huge = needs(cpu=49, memory=1, storage=1)
     assert cheapest_template(DEFAULT_TEMPLATES, huge) is None
     reason = no_template_reason(DEFAULT_TEMPLATES, huge)
-    assert "metal: needs 49 CPU cores, 48 are left" in reason
+    assert "metal: needs 49 CPU cores, but 48 are available" in reason
     assert no_template_reason([], huge) == "no worker template exists"
     ports = needs(ports=("A", "B"))
     assert cheapest_template(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7)) is None
-    assert "needs 2 ports, 1 is left" in no_template_reason(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7))
+    assert "needs 2 ports, but 1 is available" in no_template_reason(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7))

@@ -69,7 +69,7 @@ def test_the_fullest_worker_that_fits_is_chosen() -> None:
     [placed] = made.placed
     assert placed.score == pytest.approx(0.5 + 0.02)
     assert [(each.worker_id, each.reason) for each in placed.rejections] == [
-        ("w-0003", "needs 2 CPU cores, 0 are left")
+        ("w-0003", "needs 2 CPU cores, but 0 are available")
     ]
     assert placed.rejected == 1
 
@@ -265,7 +265,7 @@ def test_a_lablet_that_fits_on_no_machine_is_unplaceable() -> None:
     made = planned([a_lablet(1, needs(cpu=9)), a_lablet(2, needs(cpu=1))])
     [ended] = made.unplaceable
     assert ended.lablet.id == "l-0001"
-    assert ended.reason == "no worker template is large enough (box: needs 9 CPU cores, 8 are left)"
+    assert ended.reason == "no worker template is large enough (box: needs 9 CPU cores, but 8 are available)"
     assert len(made.needs) == 1
 
 
