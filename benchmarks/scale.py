@@ -41,6 +41,7 @@ CHANGED = 60  # workers that are stopped and then started
 AT_REST = 1.0  # changes a second: one after the other
 BETWEEN = 20  # changes between two resyncs
 TOGETHER = 5.0  # changes a second, with many in progress at a time: what EC2 allows for starts, in as many regions
+POLLERS = 1  # processes that poll CML servers
 PATIENCE = 600.0
 CONTROLLER_TOKEN = "controller-token-for-benchmarks-0123456789"
 
@@ -73,8 +74,8 @@ class Controller:
 
 
 @asynccontextmanager
-async def controller(plane: Served, count: int, *url: str) -> AsyncIterator[Controller]:
-    """A separate process; `url` is the CML server of all workers."""
+async def controller(plane: Served, count: int, *cml_port: str) -> AsyncIterator[Controller]:
+    """A separate process; `cml_port` is that of the CML server of all workers."""
     port = free_ports(1)[0]
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("ETCD_", "LCM_"))},
@@ -86,9 +87,10 @@ async def controller(plane: Served, count: int, *url: str) -> AsyncIterator[Cont
         "LCM_DATA_DIR": str(plane.folder / "controller"),
         "RECONCILE_INTERVAL": str(CYCLE),
         "METRICS_COLLECT_INTERVAL": str(2 * CYCLE),
+        "CML_POLLER_PROCESSES": str(POLLERS),
         "LOG_LEVEL": "error",
     }
-    command = [sys.executable, "-m", "benchmarks.support.controller", str(count), *url]
+    command = [sys.executable, "-m", "benchmarks.support.controller", str(count), *cml_port]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe)
     started = Controller(process, port)
@@ -206,13 +208,14 @@ async def people(plane: Served, started: Controller, count: int) -> None:
 
 @contextmanager
 def cml_server(folder: Path) -> Iterator[str]:
-    """One simulated CML server for all workers."""
+    """One simulated CML server for all workers, each of which reaches it at a loopback address of its own."""
     port, control = free_ports(2)
-    options = ("--port", str(port), "--control-port", str(control), "--speed", "1000")
+    options = ("--host", "0.0.0.0", "--port", str(port), "--control-port", str(control), "--speed", "1000")
     process = LcmProcess(folder, "cml", "cml-simulator", *options, env={}).start()
     try:
-        wait_until(lambda: "Ctrl-C" in process.log_path.read_text(), "the CML server is up")
-        yield f"https://127.0.0.1:{port}"
+        log = process.log_path
+        wait_until(lambda: log.exists() and "Ctrl-C" in log.read_text(), "the CML server is up")
+        yield str(port)
     finally:
         process.end()
 
@@ -243,17 +246,27 @@ async def without_cml(plane: Served, count: int) -> None:
         report(_name(count, "memory, control plane"), plane.rss, "MiB")
 
 
-async def with_cml(plane: Served, count: int, url: str) -> None:
+async def with_cml(plane: Served, count: int, cml_port: str) -> None:
     """CML servers are polled over HTTPS once a minute."""
-    async with controller(plane, count, url) as started:
+    async with controller(plane, count, cml_port) as started:
         await started.order("second round")  # the first round signs in to each server
-        asked = await started.order("cml")
-        busy = proc.cpu_seconds(started.pid)
+        calls, polled = await started.order("cml"), await started.order("polled")
+        busy = await asyncio.to_thread(_cpu_seconds_of_all, started.pid)
+        alone = proc.cpu_seconds(started.pid)
         await asyncio.sleep(REST)
-        busy = (proc.cpu_seconds(started.pid) - busy) * 100 / REST
-        calls = (await started.order("cml") - asked) / REST
-        report(_name(count, "CPU at rest with CML polling, controller"), busy, "% core", beside=f"{calls:,.0f} calls/s")
+        alone = (proc.cpu_seconds(started.pid) - alone) * 100 / REST
+        busy = (await asyncio.to_thread(_cpu_seconds_of_all, started.pid) - busy) * 100 / REST
+        calls, polled = (await started.order("cml") - calls) / REST, await started.order("polled") - polled
+        made = f"{polled:,.0f} servers polled in {REST} s, {calls:,.0f} calls/s"
+        report(_name(count, "CPU at rest with CML polling, all processes"), busy, "% core", beside=made)
+        report(_name(count, "CPU at rest with CML polling, controller"), alone, "% core")
+        everything = sum(proc.rss(pid) for pid in proc.family(started.pid))
+        report(_name(count, "memory with CML polling, all processes"), everything, "MiB")
         report(_name(count, "memory with CML polling, controller"), proc.rss(started.pid), "MiB")
+
+
+def _cpu_seconds_of_all(pid: int) -> float:
+    return sum(proc.cpu_seconds(each) for each in proc.family(pid))
 
 
 def main() -> None:
@@ -267,5 +280,5 @@ def main() -> None:
         with served_plane(record, count, **env) as plane:
             asyncio.run(without_cml(plane, count))
     for count in SIZES:
-        with served_plane(record, count, **env) as plane, cml_server(plane.folder) as url:
-            asyncio.run(with_cml(plane, count, url))
+        with served_plane(record, count, **env) as plane, cml_server(plane.folder) as cml_port:
+            asyncio.run(with_cml(plane, count, cml_port))

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.support.controller WORKERS [URL]`: a worker controller to measure, in its own process.
+"""`python -m benchmarks.support.controller WORKERS [PORT]`: a worker controller to measure, in its own process.
 
 It is put together as `lcm worker-controller` is and told by the same variables, but its cloud is a simulated one in
-which so many machines run. URL is the CML server that stands for all of theirs; without one nothing goes over the
-wire. It takes orders on standard input, one a line, and answers each with a line of JSON.
+which so many machines run. PORT is that of the CML server that stands for all of theirs; without one nothing goes over
+the wire. It takes orders on standard input, one a line, and answers each with a line of JSON.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import REGISTRY, disable_created_metrics
 
+from benchmarks.support.addresses import loopback_url
 from benchmarks.support.fleet import CML_DEFINITIONS, CML_VERSION, simulated_cloud
 from lcm.cli.processes.services import freeze_startup_objects, raise_descriptor_limit
 from lcm.cloud.simulated import SimulatedProvider
 from lcm.cloud.types import RegionLaunchSettings
+from lcm.cml.client.access import CmlAccess
 from lcm.cml.client.session import CMLSession
 from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import Insecure
-from lcm.cml.client.transport import CMLTransport
 from lcm.cml.errors import CMLNotReadyError
+from lcm.cml.pollers import PolledCMLClient
 from lcm.cml.reading import read_server
 from lcm.cml.types import CMLActivity, ComputeHealth, LicenseState, SystemHealth, SystemInformation, SystemStats, Usage
 from lcm.core import clock
@@ -161,6 +164,8 @@ class Orders(HostedService):
                 return await _until(lambda: self._reconciler.metrics.rounds >= 2)
             case "cml":
                 return _cml_calls()
+            case "polled":
+                return _cml_calls("system_stats")
             case "arrivals":
                 noted, self._provider.noted = self._provider.noted, {}
                 return noted
@@ -198,25 +203,39 @@ async def _until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(_GLANCE)
 
 
-def _cml_calls() -> float:
-    """The number of calls to CML servers."""
+def _cml_calls(operation: str | None = None) -> float:
+    """The number of calls to CML servers; of an operation only those that were successful."""
+    wanted = None if operation is None else {"operation": operation, "outcome": "ok"}
     samples = (sample for family in REGISTRY.restricted_registry([_CML_CALLS]).collect() for sample in family.samples)
-    return sum(sample.value for sample in samples if sample.name == _CML_CALLS)
+    return sum(
+        sample.value for sample in samples if sample.name == _CML_CALLS and (wanted is None or sample.labels == wanted)
+    )
 
 
-def _servers(url: str | None) -> CmlConnection:
-    if url is None:
+def _servers(port: int | None, settings: WorkerControllerProcessSettings) -> CmlConnection:
+    if port is None:
         return CmlConnection(AtHand(), _nothing_to_close)
-    transport = CMLTransport(Insecure(), base_url_of=lambda _: url)
+    processes = settings.cml_poller_processes
+    most = settings.cml_max_idle_connections // max(1, processes)
+    access = CmlAccess(Insecure(), max_idle_connections=most, base_url_of=partial(loopback_url, port))
+    transport = access.open()
     session = CMLSession(transport)
-    return CmlConnection(CMLSystemClient(session), transport.aclose, session)
+    if processes == 0:
+        return CmlConnection(CMLSystemClient(session), transport.aclose, session)
+    polled = PolledCMLClient(session, access, processes)
+
+    async def close() -> None:
+        await polled.close_pollers()
+        await transport.aclose()
+
+    return CmlConnection(polled, close, session)
 
 
 async def _nothing_to_close() -> None:
     pass
 
 
-async def serve(count: int, url: str | None) -> int:
+async def serve(count: int, cml_port: int | None) -> int:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     settings = load(WorkerControllerProcessSettings).settings
     configure_logging(settings.log_level, settings.log_format)
@@ -227,7 +246,8 @@ async def serve(count: int, url: str | None) -> int:
     )
     coordination = connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
     runtime = ControllerRuntime(coordination, settings)
-    made = make_worker_controller(runtime, settings, make_control_plane_client(settings), cloud, _servers(url))
+    cml = _servers(cml_port, settings)
+    made = make_worker_controller(runtime, settings, make_control_plane_client(settings), cloud, cml)
     port = settings.worker_controller_port
     surface = HttpServer(made.app, settings.bind_host, port, port_setting="WORKER_CONTROLLER_PORT")
     orders = Orders(made.reconciler, world, provider)
@@ -246,4 +266,4 @@ async def serve(count: int, url: str | None) -> int:
 
 if __name__ == "__main__":
     raise_descriptor_limit()
-    sys.exit(run_process(serve(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)))
+    sys.exit(run_process(serve(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None)))

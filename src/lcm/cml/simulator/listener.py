@@ -71,6 +71,7 @@ def _tls_context(chain: bytes) -> ssl.SSLContext:
 
 
 _STOP_TIMEOUT = 1
+_KEEP_ALIVE_SECONDS = 75  # as nginx in front of CML keeps a connection that nobody uses
 _START_POLL_SECONDS = 0.005
 
 
@@ -125,6 +126,7 @@ class HttpListener:
             lifespan="off",
             ws="websockets-sansio",
             timeout_graceful_shutdown=_STOP_TIMEOUT,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
         config.load()
         config.ssl = self._tls
