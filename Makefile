@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 # Container images often forbid bytecode. Every `lcm` process would then compile all it imports, in twice the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help up test test-unit coverage check deploy-check image-test drills sim mutations soak docs screenshots bench browser provider release lock clean
+.PHONY: help up test test-unit coverage check deploy-check image-test drills sim mutations soak docs screenshots bench bench-peers browser provider release lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -76,6 +76,9 @@ screenshots: $(VENV)/.ready-dev browser ## regenerate docs/images from a demo fl
 
 bench: $(VENV)/.ready-dev browser ## run the benchmarks; one line per result
 	$(BIN)/python -m benchmarks
+
+bench-peers: $(VENV)/.ready-dev ## work queue, reconciles and an API page beside client-go, Kopf and bare FastAPI
+	$(BIN)/python -m benchmarks.peers
 
 browser: $(VENV)/.ready-dev ## install Chromium if it is missing
 	@$(BIN)/python -m tests.support.servers.chromium

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import time
 import urllib.request
@@ -17,18 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.store import REGIONS
 from benchmarks.support import process as proc
+from benchmarks.support.cml_server import READY
 from benchmarks.support.control_plane import TOKEN, Served, served_plane
 from benchmarks.support.fleet import INSTALLATION, instance_id, record, worker_id
 from benchmarks.support.http import Connection
 from benchmarks.support.output import percentile, report
 from lcm.cml.simulator.state.world import SimulatorSettings
 from tests.support.servers.etcd import free_ports
-from tests.support.servers.processes import ROOT, LcmProcess, wait_until
+from tests.support.servers.processes import ROOT
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-    from pathlib import Path
     from typing import TypeAlias
 
     Asking: TypeAlias = Callable[[Served, "Controller", list[int], str], Awaitable[list[float]]]
@@ -207,17 +208,17 @@ async def people(plane: Served, started: Controller, count: int) -> None:
 
 
 @contextmanager
-def cml_server(folder: Path) -> Iterator[str]:
-    """One simulated CML server for all workers, each of which reaches it at a loopback address of its own."""
-    port, control = free_ports(2)
-    options = ("--host", "0.0.0.0", "--port", str(port), "--control-port", str(control), "--speed", "1000")
-    process = LcmProcess(folder, "cml", "cml-simulator", *options, env={}).start()
-    try:
-        log = process.log_path
-        wait_until(lambda: log.exists() and "Ctrl-C" in log.read_text(), "the CML server is up")
-        yield str(port)
-    finally:
-        process.end()
+def cml_server() -> Iterator[str]:
+    """The port of one CML server for all workers, each of which reaches it at a loopback address of its own."""
+    port = str(free_ports(1)[0])
+    command = [sys.executable, "-m", "benchmarks.support.cml_server", port]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == READY
+            yield port
+        finally:
+            process.kill()
 
 
 def _name(count: int, what: str) -> str:
@@ -280,5 +281,5 @@ def main() -> None:
         with served_plane(record, count, **env) as plane:
             asyncio.run(without_cml(plane, count))
     for count in SIZES:
-        with served_plane(record, count, **env) as plane, cml_server(plane.folder) as cml_port:
+        with served_plane(record, count, **env) as plane, cml_server() as cml_port:
             asyncio.run(with_cml(plane, count, cml_port))
