@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import httpx
@@ -22,6 +25,13 @@ if TYPE_CHECKING:
     from lcm.http.transport import HttpRequest
 
 
+if find_spec("sniffio") is None:
+    # For each request httpx looks for it in all folders of modules again, which takes longer than many a response.
+    sys.modules["sniffio"] = None  # type: ignore[assignment]  # the documented way to say that there is none
+
+_parsed_url = lru_cache(maxsize=1024)(httpx.URL)
+
+
 class HttpxTransport:
     """The HTTP transport port over an httpx transport."""
 
@@ -39,7 +49,7 @@ class HttpxTransport:
         }
         sent = httpx.Request(
             request.method,
-            request.url,
+            _parsed_url(request.url),
             content=request.body,
             headers=dict(request.headers),
             extensions={"timeout": times},
