@@ -13,6 +13,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
 from tests.support.run import sockets, tasks, watchdog
+from tests.support.run.order import longest_first
 from tests.support.run.shuffle import shuffled
 
 if TYPE_CHECKING:
@@ -23,24 +24,6 @@ os.environ["TZ"] = "UTC"  # commands print times in the local zone
 time.tzset()
 
 pytest_plugins = ("tests.support.run.garbage", "tests.support.run.shared_servers")
-
-# The longest files first, so that no worker begins one when the others are done. Unit tests are many and short: they
-# come last, and fill what is left.
-LONGEST_FIRST = (
-    "tests/integration/controllers/lablet/test_fifty_lablets",
-    "tests/simulation",
-    "tests/integration/controllers",
-    "tests/platform/test_costs",
-    "tests/platform/test_waiting",
-    "tests/integration/up",
-    "tests/soak",
-    "tests/platform",
-    "tests/integration/core",
-    "tests/integration/browser",
-    "tests/integration/cli",
-    "tests/integration",
-    "tests/contract",
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -92,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     seed = config.getoption("--shuffle")
     if seed is None:
-        items.sort(key=lambda item: _rank(item.nodeid))
+        items[:] = longest_first(items, lambda item: item.nodeid)
     else:
         items[:] = shuffled(items, lambda item: item.path, seed)
     for item in items:
@@ -105,10 +88,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if seen[item.nodeid] > 1:
             item._id = type(item.id).parse(f"{item.nodeid}[{seen[item.nodeid]}]")
     assert len({item.nodeid for item in items}) == len(items)
-
-
-def _rank(nodeid: str) -> int:
-    return next((rank for rank, start in enumerate(LONGEST_FIRST) if nodeid.startswith(start)), len(LONGEST_FIRST))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

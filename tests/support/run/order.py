@@ -1,0 +1,56 @@
+"""The order of the files of a run: the longest first, and those that wait beside those that compute.
+
+Some files wait for processes and leases most of the time, others need a processor for themselves. If the waiting ones
+ran side by side, processors would idle, and later be too few.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
+
+WAITING = (
+    "tests/integration/controllers/lablet/test_fifty_lablets",
+    "tests/integration/controllers",
+    "tests/integration/up",
+    "tests/soak",
+    "tests/integration/core",
+    "tests/integration/cli",
+    "tests/integration/run",
+    "tests/integration/store",
+    "tests/integration/coordination",
+)
+COMPUTING = (
+    "tests/simulation",
+    "tests/platform/test_fifty_lablets",
+    "tests/platform/test_idle_detection",
+    "tests/platform/test_waiting",
+    "tests/integration/browser/test_accessibility",
+    "tests/platform",
+    "tests/integration/browser",
+    "tests/integration",
+    "tests/contract",
+)
+
+
+def longest_first(items: Sequence[T], node_id: Callable[[T], str]) -> list[T]:
+    """Waiting and computing files in turn, then the rest: unit tests are many and short, and fill what is left."""
+    files: dict[str, list[T]] = {}
+    for item in items:
+        files.setdefault(node_id(item).partition("::")[0], []).append(item)
+    waiting = _ranked(list(files), WAITING)
+    computing = _ranked([name for name in files if name not in waiting], COMPUTING)
+    in_turn = [name for pair in zip_longest(waiting, computing) for name in pair if name is not None]
+    rest = [name for name in files if name not in in_turn]
+    return [item for name in (*in_turn, *rest) for item in files[name]]
+
+
+def _ranked(files: Sequence[str], starts: tuple[str, ...]) -> list[str]:
+    """The files that start like this, in this order."""
+    ranks = {name: next((rank for rank, start in enumerate(starts) if name.startswith(start)), None) for name in files}
+    return [name for _, name in sorted((rank, name) for name, rank in ranks.items() if rank is not None)]
