@@ -14,6 +14,7 @@ import yaml
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from lcm.control_plane.app import make_app
+from lcm.control_plane.auth.oidc.renewal import SessionRenewal
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter
 from lcm.control_plane.auth.security_log import SecurityLog, SecurityLogWriter
 from lcm.control_plane.auth.session_record import SESSIONS
@@ -274,7 +275,7 @@ def _make_authenticator(
     verifier, sign_in = make_oidc(settings, settings.lcm_ca_file, box, http)
     return Authenticator(
         tokens,
-        SessionService(store, tokens, box),
+        SessionService(store, tokens, box, None if sign_in is None else SessionRenewal(store, box, sign_in)),
         SignInRateLimiter(),
         SignInLinks(store),
         SecurityLog(store, on_commit),

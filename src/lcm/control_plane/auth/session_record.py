@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from lcm.control_plane.auth.roles import Caller
 from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretLocation
 from lcm.control_plane.store.port import Kind, Put
+from lcm.core import clock
 from lcm.model.access import CallerKind, Role, SessionInfo
 from lcm.model.base import CARRIED, Record, UtcDatetime
 
@@ -26,13 +27,22 @@ OIDC_IDLE_TIMEOUT = timedelta(hours=1)
 OIDC_MAX_AGE = timedelta(hours=12)
 """Sessions of people who signed in with the identity provider are shorter: they can sign in again with one click."""
 
+SILENCE_LIMIT = timedelta(hours=1)
+"""How long a session goes on while the identity provider does not respond."""
+
 _MAX_ID_TOKEN = 8 * 1024
 
 
 class ProviderGrant(Record):
-    """What the identity provider issued for a session, encrypted."""
+    """What the identity provider issued for a session, encrypted.
+
+    `checked_at` is when it last said which groups the person has. Until `renewing_until` one control plane asks it
+    again, and no other does. `silent_until` is set while it does not respond, and nobody asks before.
+    """
 
     checked_at: UtcDatetime
+    renewing_until: UtcDatetime | None = None
+    silent_until: UtcDatetime | None = None
     refresh_token: str | None = None
     access_token: str | None = None
     access_expires_at: UtcDatetime | None = None
@@ -111,6 +121,11 @@ def seal_grant(tokens: TokenSet, key: str, box: SecretBox, checked_at: datetime)
         access_expires_at=tokens.access_expires_at,
         id_token=seal("id_token", tokens.id_token, _MAX_ID_TOKEN),  # only a hint for the sign-out
     )
+
+
+def is_unconfirmed(grant: ProviderGrant) -> bool:
+    """Whether the provider has been silent for so long that the session no longer counts."""
+    return clock.now() - grant.checked_at >= SILENCE_LIMIT
 
 
 def open_token(grant: ProviderGrant, name: str, key: str, box: SecretBox) -> Secret | None:

@@ -25,6 +25,7 @@ from lcm.control_plane.auth.session_record import (
     SESSION_MAX_AGE,
     SESSIONS,
     StoredSession,
+    is_unconfirmed,
     open_token,
     put_session,
     seal_grant,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lcm.control_plane.auth.oidc.provider import TokenSet
+    from lcm.control_plane.auth.oidc.renewal import SessionRenewal
     from lcm.control_plane.secrets.encryption import SecretBox
     from lcm.control_plane.store.port import NewJournalEntry, Store, StoredDocument
 
@@ -93,17 +95,29 @@ class BrowserSession:
 class SessionService:
     """Opens, resumes and ends sessions."""
 
-    def __init__(self, store: Store, tokens: TokenValidator, box: SecretBox | None = None) -> None:
-        """`box` encrypts what the identity provider issues; without one, nobody signs in with a provider."""
+    def __init__(
+        self,
+        store: Store,
+        tokens: TokenValidator,
+        box: SecretBox | None = None,
+        renewal: SessionRenewal | None = None,
+    ) -> None:
+        """`box` encrypts what the identity provider issues; without one, nobody signs in with a provider.
+
+        `renewal` asks the provider again about the people of sessions.
+        """
         self._store = store
         self._tokens = tokens
         self._box = box
+        self._renewal = renewal
         self._cache: TtlCache[StoredSession] = TtlCache()
         self._background = BackgroundWrites()
 
     async def close(self) -> None:
-        """Wait for extensions that are being written."""
+        """Wait for extensions and renewals that are being written."""
         await self._background.finish()
+        if self._renewal is not None:
+            await self._renewal.close()
 
     async def begin(self, caller: Caller, address: str = "", issued: TokenSet | None = None) -> BrowserSession:
         """Open a session for a caller who has just signed in; `issued` are the tokens of the identity provider."""
@@ -137,7 +151,7 @@ class SessionService:
         if not _SESSION_ID_PATTERN.fullmatch(session_id):
             raise UnauthenticatedError(_SESSION_ENDED)
         key = storage_key(session_id)
-        session = await self._read(key)
+        session = await self._read_checked(key, may_wait=True)
         if session is None or session.expires_at <= clock.now():
             raise UnauthenticatedError(_SESSION_ENDED)
         if session.token_id is not None and not await self._tokens.still_valid(session.token_id):
@@ -146,7 +160,7 @@ class SessionService:
 
     async def still_valid(self, session_id: str) -> bool:
         """Whether a session that was resumed earlier goes on. This is no use of it and does not extend it."""
-        session = await self._read(storage_key(session_id))
+        session = await self._read_checked(storage_key(session_id), may_wait=False)
         if session is None or session.expires_at <= clock.now():
             return False
         return session.token_id is None or await self._tokens.still_valid(session.token_id)
@@ -219,6 +233,17 @@ class SessionService:
             return False
         return True
 
+    async def _read_checked(self, key: str, *, may_wait: bool) -> StoredSession | None:
+        """The session, if the identity provider has confirmed its person lately, or is silent for less than an hour."""
+        session = await self._read(key)
+        if session is None or session.grant is None or self._renewal is None:
+            return session
+        if await self._renewal.check(key, session.grant, may_wait=may_wait):
+            self._cache.drop(key)
+            session = await self._read(key)
+        unconfirmed = session is not None and session.grant is not None and is_unconfirmed(session.grant)
+        return None if unconfirmed else session
+
     async def _read(self, key: str) -> StoredSession | None:
         async def read() -> StoredSession | None:
             stored = await self._store.get(SESSIONS, key)
@@ -236,13 +261,14 @@ class SessionService:
         return extended
 
     async def _write(self, key: str, until: datetime) -> None:
-        stored = await self._store.get(SESSIONS, key)
-        if stored is None:
-            return
-        session = StoredSession.model_validate_json(stored.body)
-        if session.expires_at < until:
+        while (stored := await self._store.get(SESSIONS, key)) is not None:
+            session = StoredSession.model_validate_json(stored.body)
+            if session.expires_at >= until:
+                return
             extended = session.model_copy(update={"expires_at": until})
-            await self._store.commit([put_session(key, extended, stored.revision)])
+            with suppress(RevisionConflictError):  # it was renewed in between
+                await self._store.commit([put_session(key, extended, stored.revision)])
+                return
 
 
 def _open_session(session_id: str, session: StoredSession) -> BrowserSession:

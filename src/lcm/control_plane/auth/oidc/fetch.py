@@ -25,7 +25,11 @@ _OK = 200
 
 
 class ProviderResponseError(Exception):
-    """The identity provider gave no usable response; the message completes "it …"."""
+    """The identity provider gave no usable response; the message completes "it …". `status` is that of a refusal."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ async def fetch_document(connection: ProviderConnection, url: str, *, authorizat
             target = response.header("location")
             if response.status not in _REDIRECTS or target is None:
                 if response.status != _OK:
-                    raise ProviderResponseError(f"responded with status {response.status}")
+                    raise ProviderResponseError(f"responded with status {response.status}", response.status)
                 return await _read_body(response)
             url = _checked_redirect(url, target)
         finally:

@@ -148,6 +148,10 @@ class Provider:
             }
         )
 
+    async def refresh(self, refresh_token: Secret) -> TokenSet:
+        """New tokens for a refresh token, which most providers accept once; raises `TokenRefusedError`."""
+        return await self._tokens({"grant_type": "refresh_token", "refresh_token": refresh_token.reveal()})
+
     async def userinfo(self, access_token: Secret) -> Mapping[str, Any]:
         """The claims of the person; empty if the provider has no userinfo."""
         endpoint = (await self.metadata()).userinfo

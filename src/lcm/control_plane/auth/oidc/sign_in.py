@@ -148,19 +148,28 @@ class OidcSignIn:
         """Give the refresh token back; returns where the browser signs out at the provider, None if it does not."""
         if ended.id_token is None and ended.refresh_token is None:
             return None
-        if (refresh_token := ended.refresh_token) is not None:
-            # In the background: a slow provider must not keep a person signed in.
-            self._background.start(code_challenge(refresh_token.reveal()), lambda: self._revoke(refresh_token))
+        if ended.refresh_token is not None:
+            self.give_back(ended.refresh_token)
         try:
             return await self.provider.sign_out_url(ended.id_token)
         except ProviderResponseError:
             return None
+
+    def give_back(self, refresh_token: Secret) -> None:
+        """Revoke a refresh token, in the background: a slow provider must not keep a person signed in."""
+        self._background.start(code_challenge(refresh_token.reveal()), lambda: self._revoke(refresh_token))
 
     async def _revoke(self, refresh_token: Secret) -> None:
         try:
             await self.provider.revoke(refresh_token)
         except ProviderResponseError as error:
             log.warning("a refresh token could not be given back; it expires at the provider", reason=str(error))
+
+    async def identify_again(self, tokens: TokenSet) -> Caller:
+        """The person and role by tokens that a refresh brought: not every provider sends an ID token with them."""
+        if tokens.id_token is not None or tokens.access_token is None:
+            return await self.identify(tokens, None)
+        return self._verifier.caller_of(await self.provider.userinfo(tokens.access_token))
 
     async def identify(self, tokens: TokenSet, nonce: str | None) -> Caller:
         """The person that the provider issued tokens for."""
