@@ -8,6 +8,7 @@ import urllib.request
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,7 +136,7 @@ def served_plane(
             served = Served(port, process.pid, etcd.endpoint, folder)
             wait_until(lambda: process.get("/ready")[0] == 200, "the control plane is ready")
             # Wait for the mirror: while it writes a key per worker to etcd, it would dominate the measurement.
-            wait_until(lambda: _mirrored(served), "all workers are mirrored", patience=300.0)
+            _wait_for_mirror(served)
             yield served
         finally:
             process.end()
@@ -146,6 +147,20 @@ async def _fill(store: Store, record: Callable[[int], Put], count: int) -> None:
     await store.open([WORKERS])
     await fill(store, record, count)
     await store.close()
+
+
+def _wait_for_mirror(served: Served) -> None:
+    """Wait for as long as it makes progress: on a busy machine ten thousand keys take minutes."""
+    while not _mirrored(served):
+        wait_until(
+            partial(_mirrors_more, served, served.figure("lcm_mirror_written_total")),
+            "the mirror writes one more worker",
+            patience=120.0,
+        )
+
+
+def _mirrors_more(served: Served, written: float) -> bool:
+    return _mirrored(served) or served.figure("lcm_mirror_written_total") > written
 
 
 def _mirrored(served: Served) -> bool:

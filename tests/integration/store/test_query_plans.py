@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-    from lcm.control_plane.store.port import Kind, Store
+    from lcm.control_plane.store.port import FieldValue, Kind, Store
 
 LIVE = 20
 ENDED = 3_000
@@ -111,33 +112,40 @@ async def test_mongodb_reads_only_live_records(
     assert read["totalDocsExamined"] <= LIVE
 
 
-async def test_mongodb_searches_texts_without_reading_other_records(mongodb_uri: str, database: str) -> None:
-    """The page of workers finds and counts: the count reads no record at all."""
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        pytest.param(WORKERS, NOT_TERMINATED, id="the workers page"),
+        pytest.param(LABLETS, CURRENT, id="the lablets page"),
+    ],
+)
+async def test_mongodb_searches_texts_without_reading_other_records(
+    mongodb_uri: str, database: str, kind: Kind, where: Where
+) -> None:
+    """A page finds and counts: the count reads no record at all."""
     store = MongoStore(mongodb_uri, database)
-    await store.open([WORKERS])
+    await store.open([kind])
     names = [f"w-{number:04}" for number in range(400)]
-    fields = dict.fromkeys(WORKERS.fields)
-    puts = [
-        Put(WORKERS, name, b"{}", None, {**fields, "status": "RUNNING", "urgency": 6, SEARCH_FIELD: f"{name} i-0abc"})
-        for name in names
-    ]
+    same: dict[str, FieldValue] = {"status": "RUNNING", "urgency": 6, "shown_until": "9999"}
+    shown = {name: same.get(name) for name in kind.fields}
+    puts = [Put(kind, name, b"{}", None, {**shown, SEARCH_FIELD: f"{name} i-0abc"}) for name in names]
     await store.commit(puts)
-    where = Where(none_of={"status": ["TERMINATED"]}, contains_all={SEARCH_FIELD: ["W-0123", "i-0"]})
-    assert [stored.id for stored in (await store.find(WORKERS, where, sort=Sort("name"))).items] == ["w-0123"]
-    assert await store.count_by(WORKERS, ["urgency"], where) == [((6,), 1, ())]
+    where = replace(where, contains_all={SEARCH_FIELD: ["W-0123", "i-0"]})
+    assert [stored.id for stored in (await store.find(kind, where, sort=Sort("name"))).items] == ["w-0123"]
+    assert await store.count_by(kind, ["urgency"], where) == [((6,), 1, ())]
     await store.close()
     filters = mongo_queries.all_of(mongo_queries.conditions(where))
     client: MongoClient[dict[str, Any]]
     with MongoClient(mongodb_uri) as client:
-        records: Collection[dict[str, Any]] = client[database]["d_workers"]
-        found = records.find(filters, hint=mongo_queries.page_hint(WORKERS, where))
+        records: Collection[dict[str, Any]] = client[database][f"d_{kind.name}"]
+        found = records.find(filters, hint=mongo_queries.page_hint(kind, where))
         listed = found.sort([("f_name", 1)]).limit(50).explain()["executionStats"]
         counted = client[database].command(
             "explain",
             {
-                "aggregate": "d_workers",
+                "aggregate": f"d_{kind.name}",
                 "pipeline": mongo_queries.count_pipeline(["urgency"], where, ()),
-                "hint": mongo_queries.count_hint(WORKERS, ["urgency"], where, ()),
+                "hint": mongo_queries.count_hint(kind, ["urgency"], where, ()),
                 "cursor": {},
             },
             verbosity="executionStats",

@@ -105,6 +105,7 @@ LABLETS = Kind(
     searched=(SEARCH_FIELD,),
     unique=("name",),
     grouped=("status",),
+    listed=("shown_until", "status", "urgency", "definition", "definition_name", "worker_id"),
     archived=(("status", tuple(sorted(FINAL_LABLET_STATUSES))),),
 )
 DEFINITIONS = Kind("definitions", fields=("name", "enabled", "created_at"))
