@@ -26,8 +26,12 @@ ControllersOption = Annotated[
     typer.Option("--controller", metavar="MODULE:CLASS", help="Also run this custom controller; repeatable."),
 ]
 ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="TOML file with settings.")]
-PortOption = Annotated[str | None, typer.Option("--port", help="Port for health, readiness and metrics.")]
-ApiPortOption = Annotated[str | None, typer.Option("--port", help="Port for the API and the dashboard.")]
+PortOption = Annotated[
+    str | None, typer.Option("--port", metavar="PORT", help="Port for health, readiness and metrics.")
+]
+ApiPortOption = Annotated[
+    str | None, typer.Option("--port", metavar="PORT", help="Port for the API and the dashboard.")
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -56,8 +60,10 @@ def up(
     cloud: Annotated[
         str | None, typer.Option(metavar="simulated|aws", help="The cloud that runs the instances.")
     ] = None,
-    region: Annotated[str | None, typer.Option(help="Default region for workers.")] = None,
-    port: Annotated[str | None, typer.Option("--port", help="Port for the API and the dashboard.")] = None,
+    region: Annotated[str | None, typer.Option(metavar="REGION", help="Default region for workers.")] = None,
+    port: Annotated[
+        str | None, typer.Option("--port", metavar="PORT", help="Port for the API and the dashboard.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="On a real cloud, start without asking for confirmation.")] = False,
 ) -> None:
     """Run everything in one process with built-in defaults: control plane, controllers and a simulated cloud.
@@ -135,14 +141,20 @@ def lablet_controller(config: ConfigOption = None, port: PortOption = None) -> N
 
 @app.command("cml-simulator")
 def cml_simulator(
-    release: Annotated[str, typer.Option("--version", help="The CML version to simulate, from 2.7 to 2.10.")] = "2.9",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of the simulated server; 0 picks a free port.")] = 8443,
-    control_port: Annotated[int, typer.Option(help="Port of the control API for faults and speed.")] = 8444,
-    speed: Annotated[float, typer.Option(help="Simulation speed, as a multiple of real time.")] = 1.0,
-    boot_seconds: Annotated[float, typer.Option(help="Boot time of the simulated server.")] = 5.0,
-    username: Annotated[str, typer.Option(help="User name for sign-in.")] = "admin",
-    password: Annotated[str, typer.Option(help="Password for sign-in.")] = "simulated",  # noqa: S107 - of a simulated server
+    release: Annotated[
+        str, typer.Option("--version", metavar="VERSION", help="The CML version to simulate, from 2.7 to 2.10.")
+    ] = "2.9",
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="Port of the simulated server; 0 picks a free port.")
+    ] = 8443,
+    control_port: Annotated[
+        int, typer.Option(metavar="PORT", help="Port of the control API for faults and speed.")
+    ] = 8444,
+    speed: Annotated[float, typer.Option(metavar="FACTOR", help="Simulation speed, as a multiple of real time.")] = 1.0,
+    boot_seconds: Annotated[float, typer.Option(metavar="SECONDS", help="Boot time of the simulated server.")] = 5.0,
+    username: Annotated[str, typer.Option(metavar="NAME", help="User name for sign-in.")] = "admin",
+    password: Annotated[str, typer.Option(metavar="PASSWORD", help="Password for sign-in.")] = "simulated",  # noqa: S107 - of a simulated server
 ) -> None:
     """Run a simulated CML server over HTTPS, for evaluation and tests."""
     from lcm.cli.processes.cml_simulator import run_simulator

@@ -50,7 +50,7 @@ WorkerOption = Annotated[
 ]
 DefinitionsOption = Annotated[
     list[str] | None,
-    typer.Option("--definition", "-d", metavar="NAME", help="Only these; repeat or separate by commas."),
+    typer.Option("--definition", "-d", metavar="NAME", help="Only these definitions; repeat or separate by commas."),
 ]
 SearchOption = Annotated[
     str | None,
@@ -63,11 +63,14 @@ SearchOption = Annotated[
     ),
 ]
 SortOption = Annotated[
-    str, typer.Option(help="name, status, owner, definition, created_at or updated_at; -name reverses the order.")
+    str,
+    typer.Option(
+        metavar="FIELD", help="name, status, owner, definition, created_at or updated_at; -name reverses the order."
+    ),
 ]
 NameOption = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Name.")]
 OwnerOption = Annotated[str | None, typer.Option("--owner", metavar="NAME", help="Owner. Default: you.")]
-RegionOption = Annotated[str | None, typer.Option("--region", help="Region. Default: any.")]
+RegionOption = Annotated[str | None, typer.Option("--region", metavar="REGION", help="Region. Default: any.")]
 StartsOption = Annotated[
     str | None, typer.Option("--starts", metavar="WHEN", help="Start time: 2h, or 2026-01-17T10:30Z.")
 ]

@@ -25,7 +25,9 @@ TemplateOption = Annotated[
     str,
     typer.Option("--template", "-t", metavar="NAME", help="Template of the worker.", autocompletion=complete_templates),
 ]
-RegionOption = Annotated[str | None, typer.Option("--region", help="Region. Default: the default region of the fleet.")]
+RegionOption = Annotated[
+    str | None, typer.Option("--region", metavar="REGION", help="Region. Default: the default region of the fleet.")
+]
 TagsOption = Annotated[list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag; repeatable.")]
 StoppedOption = Annotated[
     bool, typer.Option("--stopped", help="Create it stopped: no instance is launched until it is started.")

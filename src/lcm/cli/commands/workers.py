@@ -25,7 +25,8 @@ StatusesOption = Annotated[
 ]
 RegionsOption = Annotated[list[str] | None, typer.Option("--region", metavar="REGION", help="Only these regions.")]
 TemplatesOption = Annotated[
-    list[str] | None, typer.Option("--template", metavar="NAME", help="Only these; repeat or separate by commas.")
+    list[str] | None,
+    typer.Option("--template", metavar="NAME", help="Only these templates; repeat or separate by commas."),
 ]
 SearchOption = Annotated[
     str | None,
@@ -40,7 +41,8 @@ SearchOption = Annotated[
 SortOption = Annotated[
     str,
     typer.Option(
-        help="name, status, aws_region, created_at, updated_at or cost_per_hour_usd; -name reverses the order."
+        metavar="FIELD",
+        help="name, status, aws_region, created_at, updated_at or cost_per_hour_usd; -name reverses the order.",
     ),
 ]
 

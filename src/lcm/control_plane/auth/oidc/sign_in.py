@@ -90,7 +90,7 @@ class OidcSignIn:
         self._background = BackgroundWrites()
 
     async def close(self) -> None:
-        """Wait for tokens that are being given back."""
+        """Wait for tokens that are being revoked."""
         await self._background.finish()
 
     async def start(self, return_to: str) -> StartedSignIn:
@@ -145,7 +145,7 @@ class OidcSignIn:
         return FinishedSignIn(caller, tokens, attempt.return_to)
 
     async def sign_out(self, ended: EndedSession) -> str | None:
-        """Give the refresh token back; returns where the browser signs out at the provider, None if it does not."""
+        """Revoke the refresh token; returns where the browser signs out at the provider, None if it does not."""
         if ended.id_token is None and ended.refresh_token is None:
             return None
         if ended.refresh_token is not None:
@@ -163,7 +163,7 @@ class OidcSignIn:
         try:
             await self.provider.revoke(refresh_token)
         except ProviderResponseError as error:
-            log.warning("a refresh token could not be given back; it expires at the provider", reason=str(error))
+            log.warning("refresh token could not be revoked; it expires at the provider", reason=str(error))
 
     async def identify_again(self, tokens: TokenSet) -> Caller:
         """The person and role by tokens that a refresh brought: not every provider sends an ID token with them."""

@@ -115,7 +115,7 @@ class MetricsCollector:
             async with asyncio.timeout(spread + self._interval * _WAIT_FRACTION):
                 await self._all_received.wait()
         except TimeoutError:
-            log.debug("round ended before all metrics arrived", missing=len(self._pending))
+            log.debug("collection ended before all metrics arrived", missing=len(self._pending))
         await self._write_all(self._measured())
         self.rounds += 1
         return True
