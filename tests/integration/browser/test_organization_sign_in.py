@@ -156,7 +156,7 @@ def test_a_person_without_a_role_is_told_why(
     page.goto("/sign-in")
     page.get_by_role("link", name=BUTTON).click()
     answer(page, "nobody-the-provider-knows")
-    expect(page.get_by_role("alert")).to_contain_text("canceled, or the identity provider denied it")
+    expect(page.get_by_role("alert")).to_contain_text("cancelled, or the identity provider denied it")
     # The token form works all the same.
     page.get_by_label("Token").fill(visits.token(first, "viewer"))
     page.get_by_role("button", name="Sign in", exact=True).click()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from lcm.control_plane.notifications.messages import message_lines
 from lcm.control_plane.notifications.targets import DeliveryError
+from lcm.core.text import single_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,7 +127,7 @@ class _SmtpConnection:
             line = (await self._reader.readuntil(b"\n")).decode(errors="replace").rstrip()
             if len(line) < 3 or not line[:3].isdigit():
                 raise OSError("what responds is not a mail server")
-            texts.append("".join(letter for letter in line[4:] if letter.isprintable()))
+            texts.append(single_line(line[4:], _MAX_LINE))
             if line[3:4] != "-":
                 break
         code, text = int(line[:3]), " ".join(texts)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from lcm.control_plane.notifications.messages import slack_body, teams_body, webex_body, webhook_body
 from lcm.control_plane.notifications.signing import signature_headers
 from lcm.core import clock
+from lcm.core.text import single_line
 from lcm.core.version import installed_version
 from lcm.http.transport import HttpRequest, HttpTransportError
 from lcm.model.notification.subscription import TargetKind
@@ -121,8 +122,7 @@ async def _read_text(response: HttpResponse) -> str:
         received += chunk
         if len(received) >= _MAX_ANSWER_BYTES:
             break
-    text = " ".join(received[:_MAX_ANSWER_BYTES].decode(errors="replace").split())
-    return "".join(letter for letter in text if letter.isprintable())[:_MAX_ANSWER_TEXT]
+    return single_line(received[:_MAX_ANSWER_BYTES].decode(errors="replace"), _MAX_ANSWER_TEXT)
 
 
 def _retry_after(response: HttpResponse) -> float:

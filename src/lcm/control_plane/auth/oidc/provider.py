@@ -16,6 +16,7 @@ import structlog
 from lcm.control_plane.auth.oidc.fetch import ProviderResponseError
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.core import clock
+from lcm.core.text import single_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ DISCOVERY_AGE = 3600.0
 RETRY_INTERVAL = 5.0  # after a failed discovery
 _ALLOWED_URL = re.compile(r"(https://|http://(127\.|localhost\b|\[::1\]))[^\s\"<>]+", re.ASCII)
 _MAX_URL = 2048
+_MAX_SHOWN = 200  # characters of a text of the provider
 _MAX_TOKEN = 64 * 1024
 _MAX_LIFETIME = 365 * 24 * 3600.0
 _OK = 200
@@ -261,5 +263,4 @@ def _token(body: Mapping[str, Any], name: str) -> Secret | None:
 
 def _short(value: object) -> str:
     """Text of the provider for a message: one printable line."""
-    text = value if isinstance(value, str) else ""
-    return "".join(each for each in text if each.isprintable())[:200]
+    return single_line(value, _MAX_SHOWN) if isinstance(value, str) else ""

@@ -22,6 +22,7 @@ from lcm.control_plane.auth.oidc.provider import Provider, TokenRefusedError, To
 from lcm.control_plane.auth.roles import Caller, IdentityProviderUnavailableError, UnauthenticatedError
 from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretBox, SecretLocation
 from lcm.core import clock
+from lcm.core.text import single_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,7 @@ ATTEMPT_LIFETIME = timedelta(minutes=10)
 _LOCATION = SecretLocation("sign_in", "cookie", "attempt")
 _RANDOM_BYTES = 32
 _MAX_COOKIE_LENGTH = 4096
+_MAX_SHOWN = 200  # characters of a text of the provider
 _MAX_CODE_LENGTH = 4096
 _NOT_STARTED_HERE = (
     "This sign-in was not started in this browser, it took longer than ten minutes, or another one was started since."
@@ -192,12 +194,12 @@ class OidcSignIn:
         return attempt if clock.now().timestamp() < attempt.expires_at else None
 
     def _refusal(self, code: str, description: str) -> UnauthenticatedError:
-        shown = "".join(each for each in description if each.isprintable())[:200]
+        shown = single_line(description, _MAX_SHOWN)
         if code in _REGISTRATION_CODES:
             return UnauthenticatedError(_REGISTRATION_PROBLEM.format(code=code, uri=self.provider.config.redirect_uri))
         if code == "access_denied":
             return UnauthenticatedError(
-                _sentence("The sign-in was canceled, or the identity provider denied it", shown)
+                _sentence("The sign-in was cancelled, or the identity provider denied it", shown)
             )
         if code == "invalid_grant":
             return UnauthenticatedError("This sign-in was already used or has expired. Sign in again.")

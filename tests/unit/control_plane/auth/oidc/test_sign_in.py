@@ -108,10 +108,10 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("answer", "why"),
         [
-            ({"error": "access_denied"}, "canceled, or the identity provider denied it. Sign in again"),
+            ({"error": "access_denied"}, "cancelled, or the identity provider denied it. Sign in again"),
             ({"error": "access_denied", "error_description": "Not\x1b you."}, "denied it: Not you. Sign in again"),
             ({"error": "unauthorized_client"}, "check OIDC_CLIENT_ID.*/sign-in/oidc/callback is registered"),
-            ({"error": "server_error", "error_description": "x" * 500}, f"\\(server_error\\): {'x' * 200}\\. "),
+            ({"error": "server_error", "error_description": "x" * 500}, f"\\(server_error\\): {'x' * 199}…\\. "),
             ({"error": "x" * 500}, "unknown error"),
             ({"code": ""}, "sent no code"),
             ({"code": "x" * 5000}, "sent no code"),
