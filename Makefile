@@ -29,7 +29,7 @@ test-unit: $(VENV)/.ready-dev ## run the fast tests only: virtual time, no socke
 coverage: $(VENV)/.ready-dev ## print the branch coverage per package, and branches of rules and stores that no test takes; TESTS=tests/unit
 	$(BIN)/python -m tools.coverage_map $(TESTS)
 
-check: $(VENV)/.ready-dev ## check style, types and import contracts
+check: $(VENV)/.ready-dev ## check style, types, import contracts and the shape of the tree
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

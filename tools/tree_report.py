@@ -1,6 +1,6 @@
 """Prints the size and shape of `src/` at two commits side by side: `python -m tools.tree_report BEFORE [AFTER]`.
 
-AFTER defaults to the working tree. The figures tell how easy it is to find one's way: modules, modules per folder,
+AFTER defaults to the working tree. The numbers show how easy it is to find one's way: modules, modules per folder,
 length of modules and functions, and how much of the code only imports other code.
 """
 
