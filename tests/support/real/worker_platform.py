@@ -69,8 +69,10 @@ class RealPlatform:
         loop: LoopThread,
         regions: Sequence[str],
         lease_ttl: int,
+        pollers: int = 0,
     ) -> None:
         self.aws = aws
+        self._pollers = pollers
         self._lease_ttl = lease_ttl
         self.loop = loop
         self.machines = Machines()
@@ -136,6 +138,7 @@ class RealPlatform:
                 "RECONCILE_INTERVAL": "1",
                 "INITIAL_DELAY": "0.1",
                 "METRICS_COLLECT_INTERVAL": "5",
+                "CML_POLLER_PROCESSES": str(self._pollers),
                 "LICENSE_RELEASE_TIMEOUT": "900",  # on a busy host the license is deregistered all the same
             }
             self.controllers[name] = LcmProcess(self._folder, name, "worker-controller", env={**self._env, **settings})
@@ -317,9 +320,9 @@ def _signature(exchange: Exchange) -> str:
 
 @contextmanager
 def real_platform(
-    folder: Path, *names: str, regions: Sequence[str] = (REGION,), lease_ttl: int = TTL
+    folder: Path, *names: str, regions: Sequence[str] = (REGION,), lease_ttl: int = TTL, pollers: int = 0
 ) -> Iterator[RealPlatform]:
-    """All parts, running; controllers of these names, and these regions of AWS."""
+    """All parts, running; controllers of these names with so many pollers of CML, and these regions of AWS."""
     with ExitStack() as stack:
         stack.enter_context(dummy_credentials())
         loop = stack.enter_context(LoopThread())
@@ -333,6 +336,6 @@ def real_platform(
         stack.callback(lambda: asyncio.run(aws.close()))
         for region in regions:
             aws._add_image("cml-2.9.1", ACCOUNT, clock.now() - timedelta(days=1), "available", region)
-        platform = RealPlatform(folder, etcd, mongod, aws, loop, regions, lease_ttl)
+        platform = RealPlatform(folder, etcd, mongod, aws, loop, regions, lease_ttl, pollers)
         stack.callback(platform.close)
         yield platform.start(*names)
