@@ -255,13 +255,13 @@ def _wait_sentences(inputs: ExplainInput) -> Iterator[str]:
 def _hold_sentences(inputs: ExplainInput) -> list[str]:
     now, sentences = inputs.now, []
     for hold, what, remedy in (
-        (inputs.worker.hold, "It is", f": lcm workers release {inputs.worker.name}"),
-        (inputs.fleet.hold, "The whole fleet is", ""),
+        (inputs.worker.hold, "It", f": lcm workers release {inputs.worker.name}"),
+        (inputs.fleet.hold, "The whole fleet", ""),
     ):
         if hold is not None and hold.active(now):
             until = f"until {format_clock_time(hold.until, now)}" if hold.until else "until it is released"
             sentences.append(
-                f"{what} on hold by {hold.by} since {format_clock_time(hold.since, now)}"
+                f"{what} was put on hold by {hold.by} at {format_clock_time(hold.since, now)}"
                 f" ({as_clause(hold.reason)}), {until}{remedy}."
             )
     return sentences

@@ -626,7 +626,7 @@ async def test_explain_and_plan_show_the_last_decision(plane: TestPlane) -> None
     assert explained["summary"].endswith(explained["next"])
     await plane.ask("POST", "/api/fleet/hold", json={"reason": "exam"})
     held = (await plane.ask("GET", f"/api/workers/{worker['id']}/explain", role=VIEWER)).json()
-    assert "The whole fleet is on hold by operator" in held["summary"]
+    assert "The whole fleet was put on hold by operator" in held["summary"]
     assert held["next"].startswith(
         "No changes are made while the hold is active; after that, an instance will be launched"
     )

@@ -292,7 +292,7 @@ def test_a_hold_is_explained_and_prevents_changes() -> None:
     hold = Hold(reason="exam in room 4", by="anna", since=NOW - minutes(57), until=NOW + minutes(173))
     told = explain(seen("RUNNING", "STOPPED", hold=hold))
     assert (
-        "It is on hold by anna since 02:10 UTC (exam in room 4), until 06:00 UTC: lcm workers release lab-042."
+        "It was put on hold by anna at 02:10 UTC (exam in room 4), until 06:00 UTC: lcm workers release lab-042."
         in told.summary
     )
     assert told.next == "No changes are made while the hold is active; after that, instance i-0f3a91c2 will be stopped."
@@ -316,7 +316,7 @@ def test_a_hold_of_the_fleet_counts_for_each() -> None:
     fleet = FleetState(hold=Hold(reason="AWS is unwell", by="bert", since=NOW - timedelta(days=2)))
     told = explain(seen("STOPPED", "RUNNING", fleet=fleet))
     assert (
-        "The whole fleet is on hold by bert since 03:07 UTC on 15 January (AWS is unwell), until it is released."
+        "The whole fleet was put on hold by bert at 03:07 UTC on 15 January (AWS is unwell), until it is released."
         in told.summary
     )
     assert told.next == "No changes are made while the hold is active; after that, instance i-0f3a91c2 will be started."
