@@ -175,8 +175,9 @@ async def serve(input_file: BinaryIO, output_file: BinaryIO) -> None:
 
 
 def main() -> None:
-    """Run the poller process. The parent handles Ctrl-C; this process exits at the end of its input."""
+    """Run the poller process. The parent handles signals to stop; this process exits at the end of its input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Output printed by libraries must not get between the responses.
     responses = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

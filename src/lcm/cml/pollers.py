@@ -91,6 +91,7 @@ class PollerProcess:
         self._heard = False  # whether anything arrived since the last ping
         self._supervisor: asyncio.Task[None] | None = None
         self._last_end = "it has not started yet"
+        self._closed = False
 
     @property
     def pid(self) -> int | None:
@@ -100,6 +101,8 @@ class PollerProcess:
     async def request(self, request: Request) -> Any:
         """Send a request and wait for its response, also if the process must be replaced meanwhile."""
         loop = asyncio.get_running_loop()
+        if self._closed:
+            raise CMLPollerError(request.address, f"the poller process {self._name} was stopped")
         if self._supervisor is None or self._supervisor.done():
             self._supervisor = asyncio.create_task(self._supervise(), name=f"cml-poller:{self._name}")
         self._number += 1
@@ -125,7 +128,8 @@ class PollerProcess:
         self._send(Forget(address))
 
     async def close(self) -> None:
-        """End the process."""
+        """End the process; no other is started."""
+        self._closed = True
         if self._supervisor is not None:
             await cancel_and_wait([self._supervisor])
 

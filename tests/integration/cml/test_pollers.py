@@ -222,6 +222,24 @@ async def test_a_change_is_made_by_this_process_and_only_while_it_may(farm: Simu
         assert [poller.pid for poller in client.pollers] == [None, None]
 
 
+async def test_a_closed_poller_starts_no_process_and_signals_to_stop_are_its_parents_business(
+    farm: SimulatorFarm,
+) -> None:
+    async with polled(farm) as (client, registry):
+        await read(client, FIRST)
+        pid = running_pid(client.poller_of(FIRST))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(pid, number)
+        assert is_complete(await read(client, FIRST))
+        assert (running_pid(client.poller_of(FIRST)), replaced(registry)) == (pid, 0)
+        await client.close_pollers()
+        with pytest.raises(CMLPollerError, match="was stopped"):
+            await read(client, FIRST)
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        assert registry.get_sample_value("lcm_cml_pollers_running") == 0
+
+
 def test_a_poller_ends_with_its_input() -> None:
     ended = subprocess.run(pollers_module._COMMAND, input=b"", capture_output=True, check=False, timeout=SECONDS)
     assert (ended.returncode, ended.stdout) == (0, b"")

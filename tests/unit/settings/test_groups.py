@@ -128,7 +128,7 @@ DEFAULTS = {
     "cml_ca_file": None,
     "cml_use_private_address": False,
     "cml_proxy_url": None,
-    "cml_max_idle_connections": 4000,
+    "cml_max_idle_connections": 3000,
     "cml_poller_processes": 0,
     "cloud_provider": "aws",
     "aws_endpoint_url": None,

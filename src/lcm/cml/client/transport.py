@@ -66,8 +66,8 @@ _HOSTNAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})
 _PORT = re.compile(r"\d{1,5}")
 IDLE_SECONDS = 600.0
 """Longer than any polling interval: a server is asked again over the connection it has, unless it closes that."""
-MAX_IDLE_CONNECTIONS = 4000
-"""A kept TLS connection takes about 40 KiB of memory on uvloop."""
+MAX_IDLE_CONNECTIONS = 3000
+"""A kept TLS connection takes about 50 KiB of memory on uvloop."""
 
 BaseUrlResolver = Callable[[str], str]
 

@@ -142,12 +142,12 @@ class CmlSettings(Settings):
         default=None, description="An HTTP proxy (CONNECT) for CML servers; if unset, connections are direct."
     )
     cml_max_idle_connections: int = Field(
-        default=4000,
+        default=3000,
         ge=0,
         le=100_000,
         description=(
             "Connections to CML servers that are kept open between requests, by all poller processes together. "
-            "Each takes about 45 KiB of memory; without one, a request begins with a TLS handshake."
+            "Each takes about 50 KiB of memory; without one, a request begins with a TLS handshake."
         ),
     )
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 MAX_CONCURRENT: Final = 200
+MAX_ACTIVITY_READS: Final = 50
 SLOW_SECONDS: Final = 5.0
 """A server whose query took longer uses slots of its own for the next one."""
 QUERY_TIMEOUT: Final = 45.0
@@ -70,7 +71,8 @@ class CmlMonitor:
         self._slow_slots = asyncio.Semaphore(max_concurrent)
         self._query_timeout = query_timeout
         self._on_ready_changed = on_ready_changed
-        self._activity_slots = asyncio.Semaphore(max_concurrent)  # long reads must not delay other queries
+        # Long reads must not delay other queries, and each may take a mebibyte.
+        self._activity_slots = asyncio.Semaphore(min(max_concurrent, MAX_ACTIVITY_READS))
         self._dedicated = dedicated  # whether only LCM uses the account, so that its events are not user activity
         self._states: dict[str, CmlServerState] = {}
         self._worker_by_address: dict[str, str] = {}  # the worker that has an address
