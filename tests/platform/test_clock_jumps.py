@@ -33,7 +33,7 @@ def host(virtual_clock: VirtualClock) -> VirtualClock:
 
 @pytest.fixture
 async def fleet(host: VirtualClock) -> AsyncIterator[Fleet]:
-    async with a_fleet() as fleet:
+    async with a_fleet(report_interval=600.0) as fleet:
         await fleet.start()
         yield fleet
 

@@ -27,7 +27,7 @@ NEVER = 1e12
 
 @pytest.fixture
 async def fleet() -> AsyncIterator[Fleet]:
-    async with a_fleet() as fleet:
+    async with a_fleet(report_interval=600.0) as fleet:
         fleet.cml.boot = 0.0
         yield fleet
 

@@ -41,7 +41,7 @@ SHRINKING: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 async def whole() -> AsyncIterator[Whole]:
-    async with a_whole(policy=Policy(drain_timeout=DRAIN_TIMEOUT)) as whole:
+    async with a_whole(policy=Policy(drain_timeout=DRAIN_TIMEOUT), report_interval=600.0) as whole:
         for name, (_, requirements) in SIZES.items():
             await whole.define(name, requirements)
         yield whole

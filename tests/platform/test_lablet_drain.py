@@ -38,7 +38,7 @@ TOPOLOGY = "lab: {version: 0.2.2, title: t}\nnodes: [{id: n0, label: a, node_def
 
 @pytest.fixture
 async def fleet() -> AsyncIterator[Fleet]:
-    async with a_fleet(policy=Policy(drain_timeout=600.0)) as fleet:
+    async with a_fleet(policy=Policy(drain_timeout=600.0), report_interval=600.0) as fleet:
         yield fleet
 
 

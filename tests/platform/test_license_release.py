@@ -29,7 +29,7 @@ STEPS = [(when, "/status", spare) for when in ("before", "after") for spare in r
 
 @pytest.fixture
 async def fleet() -> AsyncIterator[Fleet]:
-    async with a_fleet() as fleet:
+    async with a_fleet(report_interval=600.0) as fleet:
         yield fleet
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def fleet() -> AsyncIterator[Fleet]:
-    async with a_fleet() as fleet:
+    async with a_fleet(report_interval=600.0) as fleet:
         await fleet.start()
         yield fleet
 

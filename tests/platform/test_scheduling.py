@@ -83,7 +83,7 @@ async def all_placed(fleet: Fleet) -> bool:
 
 @pytest.fixture
 async def fleet() -> AsyncIterator[Fleet]:
-    async with a_fleet() as fleet:
+    async with a_fleet(report_interval=600.0) as fleet:
         await fleet.change_settings(scaling={"max_workers_per_region": 60})
         await fleet.start()
         yield fleet

@@ -205,9 +205,9 @@ def _election(name: str) -> LeaderElectionConfig:
 
 
 @asynccontextmanager
-async def a_whole(*, policy: Policy | None = None) -> AsyncIterator[Whole]:
+async def a_whole(*, policy: Policy | None = None, report_interval: float | None = None) -> AsyncIterator[Whole]:
     """An empty fleet with a worker controller, a resource scheduler and a lablet controller."""
-    async with a_fleet(policy=policy, config=CONFIG) as fleet:
+    async with a_fleet(policy=policy, config=CONFIG, report_interval=report_interval) as fleet:
         servers = ParkedServers(fleet.world)
         transport = CMLTransport(Insecure(), http=HttpxTransport(servers))
         session = CMLSession(transport, registry=CollectorRegistry())
