@@ -15,7 +15,7 @@ from lcm.client import Client
 from lcm.client.base import Leader
 from lcm.cml.client.session import CMLSession
 from lcm.cml.types import Credentials
-from lcm.control_plane.journal.mirror import Mirror
+from lcm.control_plane.journal.mirror import Mirror, MirrorSettings
 from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR
 from lcm.controllers.lablet.controller import LabletReconciler
 from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies, LabletPolicy
@@ -234,7 +234,8 @@ async def start_lablet_platform(
     """A platform with a definition, but without workers and controllers."""
     async with serving_plane() as plane:
         server = MemoryServer()
-        mirror = Mirror(plane.services.context.store, MemoryCoordination(server), plane.feed, LABLET_MIRROR)
+        store, probes = plane.services.context.store, MirrorSettings(check_every=10.0)  # the default takes much time
+        mirror = Mirror(store, MemoryCoordination(server), plane.feed, LABLET_MIRROR, probes)
         await mirror.start()
         platform = LabletPlatform(plane, server, FakeCmlNetwork(), None, None, policy or LabletPolicy())  # type: ignore[arg-type]
         platform.people = platform.connect(Role.ADMIN)
