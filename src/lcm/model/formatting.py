@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime, timedelta
+    from collections.abc import Callable, Sequence
+    from datetime import timedelta
 
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _MAX_CLAUSE_LENGTH = 240
+_CLOCK_TIME = re.compile(r"\b(?P<time>\d\d:\d\d) UTC\b(?: on (?P<day>\d{1,2} [A-Z][a-z]+)(?: (?P<year>\d{4}))?)?")
 
 
 def humanize_duration(length: timedelta) -> str:
@@ -44,6 +47,21 @@ def format_clock_time(moment: datetime, now: datetime) -> str:
         return f"{moment:%H:%M} UTC"
     day = f"{moment.day} {moment:%B}" if moment.year == now.year else f"{moment.day} {moment:%B %Y}"
     return f"{moment:%H:%M} UTC on {day}"
+
+
+def replace_clock_times(text: str, now: datetime, replacement: Callable[[str, datetime], str]) -> str:
+    """Replace each time of day that `format_clock_time` has put into a text, for readers in another zone."""
+
+    def replaced(found: re.Match[str]) -> str:
+        today = now.astimezone(UTC)
+        day, year = found["day"] or f"{today:%d %B}", found["year"] or str(today.year)
+        try:
+            moment = datetime.strptime(f"{found['time']} {day} {year}", "%H:%M %d %B %Y").replace(tzinfo=UTC)
+        except ValueError:  # not a time after all
+            return found[0]
+        return replacement(found[0], moment)
+
+    return _CLOCK_TIME.sub(replaced, text)
 
 
 def format_usd(amount: float, digits: int = 2) -> str:

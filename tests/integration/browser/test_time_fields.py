@@ -68,3 +68,17 @@ def test_without_scripts_the_fields_are_in_utc_and_say_so(visits: Visits, plane:
     page.get_by_role("button", name="Filter").click()
     expect(page).to_have_url(re.compile(r"until=2030-07-01T12%3A00"))
     expect(page.get_by_label("Until (UTC)")).to_have_value("2030-07-01T12:00")
+
+
+def test_a_time_of_day_in_an_explanation_is_in_the_zone_of_the_viewer(
+    visits: Visits, plane: ScriptedControlPlane
+) -> None:
+    worker = plane.create("explained", desired_status="STOPPED")
+    hold = {"reason": "<b>exam</b> at 14:00 UTC", "until": "2998-01-15T14:00:00Z"}
+    plane.ask("POST", f"/api/workers/{worker['id']}/hold", hold)
+    page, _ = visits.open(plane, f"/workers/{worker['id']}", role="viewer", zone=NEW_YORK)
+    wait_until_live(page)
+    lead = page.locator("p.lead")
+    expect(lead).to_contain_text("until 09:00 EST on 15 January 2998")
+    expect(lead).to_contain_text("<b>exam</b> at ")
+    expect(lead.locator("time").last).to_have_attribute("title", re.compile("2998-01-15T14:00:00Z"))

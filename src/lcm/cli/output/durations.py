@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from lcm.cli.errors import UsageError
+from lcm.model.formatting import replace_clock_times
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _MAX_DURATION = timedelta(days=3650)
-
-_CLOCK_TIME = re.compile(r"\b(?P<time>\d\d:\d\d) UTC\b(?: on (?P<day>\d{1,2} [A-Z][a-z]+)(?: (?P<year>\d{4}))?)?")
 
 
 def parse_duration(text: str, what: str = "a span") -> timedelta:
@@ -108,18 +107,11 @@ def at_column_title(moment: datetime) -> str:
 def localize_clock_times(text: str, now: datetime) -> str:
     """The text of the control plane with its times of day, such as `10:30 UTC on 3 May`, in the local zone."""
 
-    def local(found: re.Match[str]) -> str:
-        day, year = found["day"], found["year"] or str(now.astimezone(UTC).year)
-        date = f"{now.astimezone(UTC):%d %B}" if day is None else day
-        try:
-            moment = datetime.strptime(f"{found['time']} {date} {year}", "%H:%M %d %B %Y").replace(tzinfo=UTC)
-        except ValueError:  # not a time after all
-            return found[0]
+    def local(_: str, moment: datetime) -> str:
         here, today = moment.astimezone(), now.astimezone()
         shown = f"{here:%H:%M} {zone_name(moment)}"
         if here.date() == today.date():
             return shown
-        same_year = here.year == today.year
-        return f"{shown} on {here.day} {here:%B}{'' if same_year else f' {here.year}'}"
+        return f"{shown} on {here.day} {here:%B}{'' if here.year == today.year else f' {here.year}'}"
 
-    return _CLOCK_TIME.sub(local, text)
+    return replace_clock_times(text, now, local)

@@ -15,7 +15,7 @@ from lcm.control_plane.services import get_services
 from lcm.control_plane.web.assets import ASSETS
 from lcm.control_plane.web.forms import parse_form_time
 from lcm.core import clock
-from lcm.model.formatting import format_usd, humanize_duration
+from lcm.model.formatting import format_usd, humanize_duration, replace_clock_times
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -45,6 +45,15 @@ def time_tag(time: datetime | None, default: str = PLACEHOLDER) -> Markup:
     text = f"{humanize_duration(now - time)} ago" if time <= now else f"in {humanize_duration(time - now)}"
     exact = time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(time.astimezone(UTC).isoformat(), exact, text)
+
+
+def clock_times(text: str) -> Markup:
+    """A text whose times of day scripts show in the zone of the viewer."""
+
+    def tag(found: str, moment: datetime) -> str:
+        return Markup('<time class="clock" datetime="{}">{}</time>').format(moment.isoformat(), found)
+
+    return Markup(replace_clock_times(str(escape(text)), clock.now(), tag))  # noqa: S704 - the text is escaped
 
 
 def utc_minute(text: str) -> str:
@@ -106,6 +115,7 @@ def template_environment() -> Environment:
     )
     jinja.filters |= {
         "time": time_tag,
+        "clock_times": clock_times,
         "utc_minute": utc_minute,
         "usd": usd,
         "dollars": dollars,

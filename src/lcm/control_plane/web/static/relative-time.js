@@ -45,12 +45,21 @@ export function exactTime(moment) {
   return `${local}\n${date.toISOString().replace(/\.\d+Z$/, "Z")}`;
 }
 
+// A time of day in a sentence, in the zone of the viewer: 14:05 CET, with the date if that is not today.
+export function clockTime(moment, now = Date.now()) {
+  const date = new Date(moment);
+  const zone = new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts(date).find((part) => part.type === "timeZoneName").value;
+  const text = `${localMinute(moment).slice(11)} ${zone}`;
+  if (date.toDateString() === new Date(now).toDateString()) return text;
+  return `${text} on ${date.getDate()} ${date.toLocaleString("en", { month: "long" })} ${date.getFullYear()}`;
+}
+
 // Updates every relative time on the page.
 export function refreshTimes() {
   for (const each of document.querySelectorAll("time[datetime]")) {
     const moment = Date.parse(each.dateTime);
     if (Number.isNaN(moment)) continue;
-    const text = relative(moment);
+    const text = each.classList.contains("clock") ? clockTime(moment) : relative(moment);
     if (each.textContent !== text) each.textContent = text;
     const title = exactTime(moment);
     if (each.title !== title) each.title = title;
