@@ -25,7 +25,7 @@ ALL = (
     "cli",
     "scale",
 )
-DRILLS = ("suspended_leader", "sick_region")
+DRILLS = ("suspended_leader", "sick_region", "notifications")
 """They take a quarter of an hour each, so they run only by name."""
 
 

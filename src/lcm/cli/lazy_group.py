@@ -28,6 +28,7 @@ LAZY_COMMANDS = {
     "top": ("live.top:app", "CPU, memory and disk usage of each worker."),
     "audit": ("commands.audit:app", "Audit log: every change and decision, with actor and reason."),
     "settings": ("commands.settings:app", "Automation settings of the fleet, changeable at run time."),
+    "subscriptions": ("commands.admin.subscriptions:app", "Notifications: which alerts are sent where."),
     "tokens": ("commands.tokens:app", "API tokens and their roles."),
     "secrets": ("commands.maintenance:secrets_app", "Rotate the encryption key of stored secrets."),
     "breaker": ("commands.maintenance:breaker_app", "Reset the circuit breaker that suspends marking workers as lost."),

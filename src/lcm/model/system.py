@@ -196,6 +196,15 @@ class StreamHealth(LenientModel):
     events: int = 0
 
 
+class NotificationHealth(LenientModel):
+    """The sender of notifications in the control plane that answered the request."""
+
+    sending: bool = Field(default=False, description="Whether this control plane sends; of several, one does.")
+    subscriptions: int = 0
+    lag_seconds: float = Field(default=0.0, description="Age of the oldest alert that waits for its delivery.")
+    trouble: str = ""
+
+
 class ControlPlaneHealth(LenientModel):
     """The control plane process that answered the request."""
 
@@ -208,6 +217,7 @@ class ControlPlaneHealth(LenientModel):
     uptime_seconds: float = 0.0
     mirror: MirrorHealth | None = None
     stream: StreamHealth = StreamHealth()
+    notifications: NotificationHealth | None = None
     clock_problem: str = Field(default="", description="Which clocks jumped or disagree; empty if none.")
 
 

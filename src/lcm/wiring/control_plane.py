@@ -39,6 +39,7 @@ from lcm.control_plane.journal.sse import EventStream
 from lcm.control_plane.lablets.retention import remove_ended_lablets
 from lcm.control_plane.notifications.metrics import NotificationCollector
 from lcm.control_plane.notifications.subscriptions import delete_expired_letters
+from lcm.control_plane.notifications.system_alerts import SystemAlerts
 from lcm.control_plane.records.idempotency import delete_expired_responses
 from lcm.control_plane.records.kinds import ALL_KINDS, backfill_fields
 from lcm.control_plane.records.unit_of_work import UnitOfWork
@@ -319,7 +320,7 @@ def make_control_plane(
         "regions": list(plane.regions),
     }
     sender = make_sender(settings, settings.lcm_public_url, settings.lcm_ca_file, plane, feed)
-    process = ControlPlaneProcess(about, describe_store(settings), mirrors)
+    process = ControlPlaneProcess(about, describe_store(settings), mirrors, sender)
     parts = Services.create(
         plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours, process=process, sender=sender
     )
@@ -332,6 +333,7 @@ def make_control_plane(
     app.include_router(process_routes([opened, feed, *mirrors, stream, sender], about, before_scrape=costs.refresh))
     server = make_http_server(app, settings, settings.control_plane_port, "CONTROL_PLANE_PORT")
     services = [opened, feed, SecurityLogWriter(gate.security_log), *mirrors, server, stream, sender]
+    services.append(SystemAlerts(plane, parts.system, mirrors, sender, opened.readiness))
     services += [make_maintenance(settings, store, parts), FleetHistoryRecorder(parts.fleet_history)]
     return ControlPlaneAssembly(parts, services, server, about)
 

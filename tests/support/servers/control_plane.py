@@ -36,7 +36,7 @@ _BOOT = (WorkerStatus.PROVISIONING, WorkerStatus.STARTING, WorkerStatus.RUNNING)
 class ControlPlaneProcess:
     """One control-plane process, and the `lcm` command against it."""
 
-    def __init__(self, folder: Path, etcd: EtcdServer, namespace: str) -> None:
+    def __init__(self, folder: Path, etcd: EtcdServer, namespace: str, **more: str) -> None:
         self.port = free_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
         self.home = folder / "home"
@@ -49,6 +49,7 @@ class ControlPlaneProcess:
             "LCM_CONTROLLER_TOKEN": CONTROLLER,
             "AWS_REGION_CONFIGS": '{"eu-west-1": {}, "us-east-1": {}}',
             "AWS_DEFAULT_REGION": "eu-west-1",
+            **more,
         }
         self.process = LcmProcess(folder, "plane", "control-plane", env=settings)
         self.process.port = self.port

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-PATHS = ("/", "/fleet", "/lablets", "/definitions", "/templates", "/activity", "/system", "/settings")
+PATHS = ("/", "/fleet", "/lablets", "/definitions", "/templates", "/activity", "/notifications", "/system", "/settings")
 """Every page that is not about one record."""
 
 

@@ -10,7 +10,15 @@ from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.completion import complete_templates
 from lcm.cli.runtime.forecast import forecast_action, forecast_edit, forecast_license, forecast_lines
-from lcm.cli.runtime.options import ReasonOption, RequiredReasonOption, UntilOption, WorkerArgument, YesOption, validate
+from lcm.cli.runtime.options import (
+    ReasonOption,
+    RequiredReasonOption,
+    UntilOption,
+    WorkerArgument,
+    YesOption,
+    parse_tags,
+    validate,
+)
 from lcm.cli.runtime.session import Session, confirm, confirm_by_name, require_terminal
 
 if TYPE_CHECKING:
@@ -111,7 +119,7 @@ async def create_worker(
     if region is not None:
         fields["aws_region"] = region
     if tag:
-        fields["tags"] = _parse_tags(tag)
+        fields["tags"] = parse_tags(tag)
     if stopped:
         fields["desired_status"] = "STOPPED"
     if if_lost != "terminate":
@@ -176,7 +184,7 @@ def _edited_tags(worker: Worker, added: list[str], removed: list[str]) -> dict[s
     missing = [key for key in removed if key not in worker.tags]
     if missing:
         raise UsageError(f"--remove-tag {missing[0]!r}: {worker.name} has no such tag")
-    return {key: value for key, value in worker.tags.items() if key not in removed} | _parse_tags(added)
+    return {key: value for key, value in worker.tags.items() if key not in removed} | parse_tags(added)
 
 
 async def start_worker(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:
@@ -390,16 +398,6 @@ def _next_step(worker: Worker, fleet_hold: Hold | None) -> str:
 
 def _print_result(session: Session, worker: Worker, text: str) -> None:
     session.printer.item(worker, worker.name, lambda _: session.printer.line(text))
-
-
-def _parse_tags(pairs: list[str]) -> dict[str, str]:
-    tags = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise UsageError(f"--tag {pair!r}: must be KEY=VALUE")
-        tags[key] = value
-    return tags
 
 
 def _read_license_token(path: str) -> str:

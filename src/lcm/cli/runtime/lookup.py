@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lcm.client import Client
     from lcm.model.access import TokenInfo
     from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
+    from lcm.model.notification.subscription import Subscription
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import WorkerTemplate
 
@@ -129,6 +130,13 @@ async def find_template(client: Client, text: str) -> WorkerTemplate:
     templates = {template.name: template async for template in client.templates.list()}
     names = [Candidate(name, name) for name in templates]
     return templates[pick_candidate(text, names, "template", "lcm templates list")]
+
+
+async def find_subscription(client: Client, text: str) -> Subscription:
+    """The subscription with this name, id, or unique prefix."""
+    found = {each.id: each async for each in client.subscriptions.list()}
+    candidates = [Candidate(each.id, each.name) for each in found.values()]
+    return found[pick_candidate(text, candidates, "subscription", "lcm subscriptions list")]
 
 
 async def find_token(client: Client, text: str) -> TokenInfo:

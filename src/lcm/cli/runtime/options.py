@@ -101,3 +101,14 @@ def validate(model: type[M], fields: Mapping[str, object]) -> M:
     except ValidationError as error:
         problems = [f"{'.'.join(path)}: {text}" for path, text in problems_of(error)]
         raise UsageError("\n".join(problems)) from None
+
+
+def parse_tags(pairs: list[str]) -> dict[str, str]:
+    """The tags of repeated `--tag KEY=VALUE`."""
+    tags = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--tag {pair!r}: must be KEY=VALUE")
+        tags[key] = value
+    return tags

@@ -23,6 +23,7 @@ from lcm.model.system import (
     ControllerHealth,
     ControlPlaneHealth,
     MirrorHealth,
+    NotificationHealth,
     ReceivedControllerReport,
     StreamHealth,
     SystemHealth,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.fleet.service import FleetService
     from lcm.control_plane.journal.mirror import MirrorCounters
     from lcm.control_plane.journal.sse import EventStream
+    from lcm.control_plane.notifications.sender import NotificationSender
     from lcm.control_plane.records.unit_of_work import Leader, Transaction
     from lcm.control_plane.store.port import Store
     from lcm.model.fleet.state import FleetSummary, LeadershipTerm
@@ -71,6 +73,7 @@ class ControlPlaneProcess:
     about: Mapping[str, object]
     store: str = ""
     mirrors: Sequence[MirrorStatus] = ()
+    sender: NotificationSender | None = None
 
 
 class SystemService:
@@ -154,8 +157,21 @@ class SystemService:
                 resets=stream.counters.resets,
                 events=stream.counters.events,
             ),
+            notifications=_notification_health(self._process.sender),
             clock_problem=clock.problem(),
         )
+
+
+def _notification_health(sender: NotificationSender | None) -> NotificationHealth | None:
+    if sender is None:
+        return None
+    status = sender.status()
+    return NotificationHealth(
+        sending=status.sending,
+        subscriptions=status.subscriptions,
+        lag_seconds=status.lag,
+        trouble=status.problem,
+    )
 
 
 def _mirror_health(mirrors: Sequence[MirrorStatus]) -> MirrorHealth:

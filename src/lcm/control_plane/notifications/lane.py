@@ -1,8 +1,9 @@
 """The deliveries of one subscription, one after the other: a target that fails delays no other.
 
-The journal is the outbox, and the state of a subscription has its cursor. The cursor moves after a delivery, so a crash
-in between repeats the delivery, with the same id. A digest is recorded before it is sent: a repetition has the same
-alerts. Every write expects the revision that was read, so of two senders one notices the other.
+The journal is the outbox, and the state of a subscription has its cursor. The cursor is saved after a delivery, and in
+a burst every half second, so a crash in between repeats deliveries, with the same ids. A digest is recorded before it
+is sent: a repetition has the same alerts. Every write expects the revision that was read, so of two senders one notices
+the other.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ RETRY_BACKOFF: Final = Backoff(base=2.0, max_delay=600.0)
 _STORE_BACKOFF: Final = Backoff(base=0.5, max_delay=15.0)
 _PAGE: Final = 100
 _UNREAD_AFTER_SKIPPED: Final = 500
+_SAVE_SECONDS: Final = 0.5
 
 
 class NotSendingError(Exception):
@@ -92,6 +94,8 @@ class SubscriptionLane:
         self._read_through: str | None = None
         self._skipped = 0
         self._store_failures = 0
+        self._saved_at = 0.0
+        self._unsaved = False
 
     @property
     def failing_since(self) -> datetime | None:
@@ -135,10 +139,12 @@ class SubscriptionLane:
         is_storm = loaded.state.digest_through or loaded.state.window_count >= MESSAGES_PER_WINDOW
         await self._fill(MAX_DIGEST_ALERTS if is_storm else 1)
         if not self._pending:
+            await self.flush()
             await self._save_skipped(loaded)
             return None
         choice = choose(loaded.state, self._pending_list(), now, self._digest_seconds)
         if isinstance(choice, Wait):
+            await self.flush()
             return choice.seconds
         if choice.is_digest and loaded.state.digest_through is None:
             loaded = await self._save(loaded, digest_through=choice.through)
@@ -159,7 +165,9 @@ class SubscriptionLane:
         if choice.starts_window:
             count = MESSAGES_PER_WINDOW if choice.is_digest else 1
             window = {"window_started_at": now, "window_count": count}
-        await self._advance(loaded, choice.through, [], attempt, delivered=state.delivered + 1, **window)
+        self._advance(choice.through, attempt, delivered=state.delivered + 1, **window)
+        if asyncio.get_running_loop().time() - self._saved_at >= _SAVE_SECONDS:
+            await self.flush()
         NOTIFICATIONS.labels(self.subscription.target.value, DeliveryOutcome.DELIVERED.value).inc()
 
     async def _record_failure(self, loaded: LoadedState, choice: Send, error: DeliveryError) -> None:
@@ -198,7 +206,8 @@ class SubscriptionLane:
         if expired:  # the target still fails: the next attempt waits as long as before
             after["first_failed_at"], after["attempts"] = since, attempts
             after["next_attempt_at"] = now + timedelta(seconds=RETRY_BACKOFF.delay(state.attempts))
-        await self._advance(loaded, given_up.through, [dead_letter_put(letter)], attempt, **after)
+        self._advance(given_up.through, attempt, **after)
+        await self._save(self._loaded or loaded, dead_letter_put(letter))
         NOTIFICATIONS.labels(self.subscription.target.value, DeliveryOutcome.DEAD.value).inc()
         log.warning("notification was given up; it is a dead letter", subscription=self.subscription.name)
 
@@ -220,15 +229,10 @@ class SubscriptionLane:
         assert not isinstance(given_up, Wait)
         return given_up
 
-    async def _advance(
-        self,
-        loaded: LoadedState,
-        through: str,
-        writes: Sequence[Put | Delete],
-        attempt: DeliveryAttempt,
-        **update: Any,
-    ) -> None:
-        """Move the cursor behind a notification that needs no further attempt."""
+    def _advance(self, through: str, attempt: DeliveryAttempt, **update: Any) -> None:
+        """Move the cursor behind a notification that needs no further attempt. It is not saved yet."""
+        assert self._loaded is not None
+        loaded = self._loaded
         done: dict[str, Any] = {
             "cursor": through,
             "attempts": 0,
@@ -237,10 +241,16 @@ class SubscriptionLane:
             "digest_through": None,
             "recent": _with_attempt(loaded.state.recent, attempt),
         }
-        await self._save(loaded, *writes, **(done | update))
+        self._loaded = LoadedState(loaded.state.model_copy(update=done | update), loaded.revision)
+        self._unsaved = True
         while self._pending and self._pending[0].cursor <= through:
             self._pending.popleft()
         self._skipped = 0
+
+    async def flush(self) -> None:
+        """Save the cursor if it has moved."""
+        if self._unsaved and self._loaded is not None:
+            await self._save(self._loaded)
 
     async def _save(self, loaded: LoadedState, *writes: Put | Delete, **update: Any) -> LoadedState:
         state = loaded.state.model_copy(update=update)
@@ -250,6 +260,7 @@ class SubscriptionLane:
         if stored is None or stored.body != body:
             raise RevisionConflictError(DELIVERY_STATES.name, state.subscription_id, None)
         self._loaded = LoadedState(state, stored.revision)
+        self._unsaved, self._saved_at = False, asyncio.get_running_loop().time()
         return self._loaded
 
     async def _save_skipped(self, loaded: LoadedState) -> None:
@@ -268,7 +279,7 @@ class SubscriptionLane:
         return self._loaded
 
     def _forget(self) -> None:
-        self._loaded = None
+        self._loaded, self._unsaved = None, False
 
     async def _fill(self, wanted: int) -> None:
         """Read ahead until so many alerts wait, or all are read."""

@@ -284,6 +284,13 @@ class NotificationSender(HostedService):
     async def _stop_lanes(self, lane_ids: Sequence[str]) -> None:
         stopped = [self._lanes.pop(lane_id) for lane_id in lane_ids]
         await cancel_and_wait([each.task for each in stopped])
+        for each in stopped:
+            try:
+                await each.lane.flush()
+            except StoreError as error:  # another control plane sends, or the store is away: it will be repeated
+                log.info(
+                    "the last deliveries were not recorded", subscription=each.lane.subscription.name, why=str(error)
+                )
 
     def _wake_lanes(self) -> None:
         for each in self._lanes.values():

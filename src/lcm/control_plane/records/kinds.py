@@ -127,6 +127,7 @@ SUBSCRIPTION_SECRETS = Kind("subscription_secrets")
 DELIVERY_STATES = Kind("delivery_states")
 DEAD_LETTERS = Kind("dead_letters", fields=("subscription_id", "at"))
 NOTIFICATION_SENDER = Kind("notification_sender")
+OPEN_ALERTS = Kind("open_alerts")
 
 ALL_KINDS = (
     WORKERS,
@@ -150,6 +151,7 @@ ALL_KINDS = (
     DELIVERY_STATES,
     DEAD_LETTERS,
     NOTIFICATION_SENDER,
+    OPEN_ALERTS,
 )
 
 WORKER_HISTORY = "history"

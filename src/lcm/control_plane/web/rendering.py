@@ -28,6 +28,7 @@ NAVIGATION = (
     ("lablets", "Lablets", "/lablets"),
     ("templates", "Templates", "/templates"),
     ("activity", "Activity", "/activity"),
+    ("notifications", "Notifications", "/notifications"),
     ("system", "System", "/system"),
     ("settings", "Settings", "/settings"),
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.http import routing
 from lcm.control_plane.web import api_reference, assets, auth, overview_page, sign_in
-from lcm.control_plane.web.admin import activity_page, settings_page, system_page, templates_page
+from lcm.control_plane.web.admin import activity_page, notifications_page, settings_page, system_page, templates_page
 from lcm.control_plane.web.auth import is_fragment
 from lcm.control_plane.web.forms import FORM_ALREADY_SENT
 from lcm.control_plane.web.lablets import create, definitions_page, terminate
@@ -36,6 +36,7 @@ _PAGES = (
     lablet_page,
     definitions_page,
     activity_page,
+    notifications_page,
     system_page,
     settings_page,
     templates_page,

@@ -86,6 +86,9 @@ def health_summary(health: SystemHealth) -> tuple[str, str]:
         return "bad", "No controller has reported yet: no worker is managed."
     if unhealthy:
         return "bad", f"{unhealthy[0].name} is not healthy: {unhealthy[0].said}."
+    notifications = health.plane.notifications
+    if notifications is not None and notifications.trouble:
+        return "warn", f"Degraded: {notifications.trouble}."
     if health.hold is not None:
         return "warn", "All systems are healthy. The fleet is on hold, so no changes are made."
     if suspended := open_breakers(health):

@@ -1,0 +1,165 @@
+"""A real control plane, real webhooks and a real mail server: what arrives, also when processes are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from contextlib import asynccontextmanager
+from email import message_from_bytes, policy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
+from pydantic import SecretStr
+
+from lcm.control_plane.notifications.messages import Links, Notification
+from lcm.control_plane.notifications.smtp import EmailTarget, SmtpConfig
+from lcm.control_plane.notifications.targets import DeliveryError
+from tests.support.real.notification_drill import NotificationDrill, webhook_server
+from tests.support.servers.certificates import CertificateAuthority
+from tests.unit.control_plane.notifications.test_messages import an_alert
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.support.servers.etcd import EtcdServer
+
+NOTIFICATION = Notification("ev-1", (an_alert(detail="first line\n.a line with a dot"),))
+
+
+async def test_a_control_plane_that_is_killed_loses_no_notification(tmp_path: Path, etcd_server: EtcdServer) -> None:
+    """operations.md#notifications: none lost, repetitions share an id, order per subject. The drill has 50 kills."""
+    async with webhook_server() as receiver:
+        drill = NotificationDrill(tmp_path, etcd_server, f"notify-{tmp_path.name}", receiver)
+        result = await drill.run(kills=3, events=100, rng=random.Random(7))
+    assert len(result.committed) == 100
+    result.check()
+
+
+class MailBox:
+    """What the mail server accepted."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.refuse: str | None = None
+
+    async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:  # noqa: N802
+        if address.startswith("nobody"):
+            return "550 no such user"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802
+        if self.refuse is not None:
+            return self.refuse
+        self.messages.append((envelope, session.ssl is not None))
+        return "250 accepted"
+
+
+class Mail:
+    """A mail server on loopback that requires STARTTLS and a password."""
+
+    def __init__(self, folder: Path) -> None:
+        ca = CertificateAuthority(folder, "authority")
+        identity = ca.issue("mail")
+        self.box = MailBox()
+        self.server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server_tls.load_cert_chain(identity.cert_file, identity.key_file)
+        self.client_tls = ssl.create_default_context(cafile=ca.ca_file)
+        self.port = 0
+
+    def protocol(self) -> SMTP:
+        def check(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
+            wanted = isinstance(data, LoginPassword) and data.password == b"pa ss"
+            return AuthResult(success=wanted)
+
+        return SMTP(
+            self.box,
+            tls_context=self.server_tls,
+            require_starttls=True,
+            authenticator=check,
+            auth_required=True,
+            loop=asyncio.get_running_loop(),
+        )
+
+    def target(self, *recipients: str, password: str = "pa ss", **changes: Any) -> EmailTarget:
+        facts: dict[str, Any] = {
+            "host": "localhost",
+            "port": self.port,
+            "sender": "lcm@example.com",
+            "username": "lcm",
+            "password": SecretStr(password),
+            "tls": self.client_tls,
+        }
+        config = SmtpConfig(**{**facts, **changes})
+        return EmailTarget(recipients or ("ops@example.com",), config, Links("https://lcm.test"))
+
+
+@asynccontextmanager
+async def mail_server(folder: Path) -> AsyncIterator[Mail]:
+    mail = Mail(folder)
+    server = await asyncio.get_running_loop().create_server(mail.protocol, "localhost", 0)
+    mail.port = server.sockets[0].getsockname()[1]
+    try:
+        yield mail
+    finally:
+        server.close()
+
+
+async def test_an_e_mail_is_sent_over_starttls(tmp_path: Path) -> None:
+    async with mail_server(tmp_path) as mail:
+        answer = await mail.target("ops@example.com", "nobody@example.com").send(NOTIFICATION)
+        assert answer == "250 accepted; refused: RCPT TO: 550 no such user"
+        [(envelope, secured)] = mail.box.messages
+    assert secured
+    assert envelope.rcpt_tos == ["ops@example.com"]
+    message = message_from_bytes(envelope.content, policy=policy.default)
+    assert message["Message-ID"] == "<ev-1@example.com>"
+    text = message.get_content().replace("\r\n", "\n")
+    assert "first line\n.a line with a dot\n" in text
+    assert "https://lcm.test/workers/w-1" in text
+
+
+async def test_a_refused_e_mail_says_why_and_whether_it_is_final(tmp_path: Path) -> None:
+    async with mail_server(tmp_path) as mail:
+        cases = [
+            (mail.target("nobody@example.com"), None, "550 no such user", True),
+            (mail.target(), "451 later", "451 later", False),
+            (mail.target(), "554 spam", "554 spam", True),
+            (mail.target(password="wrong"), None, "AUTH: 535", False),
+        ]
+        for target, refuse, expected, is_final in cases:
+            mail.box.refuse = refuse
+            with pytest.raises(DeliveryError, match=expected) as caught:
+                await target.send(NOTIFICATION)
+            assert caught.value.rejected is is_final
+        assert mail.box.messages == []
+
+
+async def test_a_mail_server_that_is_not_trusted_gets_no_password(tmp_path: Path) -> None:
+    async with mail_server(tmp_path) as mail:
+        with pytest.raises(DeliveryError, match="certificate"):
+            await mail.target(tls=ssl.create_default_context()).send(NOTIFICATION)
+        assert mail.box.messages == []
+
+
+async def test_a_mail_server_without_starttls_or_away_is_an_error_to_retry() -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 hello\r\n")
+        await reader.readline()
+        writer.write(b"250-me\r\n250 8BITMIME\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "localhost", 0)
+    port = server.sockets[0].getsockname()[1]
+    target = EmailTarget(["a@example.com"], SmtpConfig("localhost", port, "lcm@example.com"), Links())
+    with pytest.raises(DeliveryError, match="does not offer STARTTLS") as caught:
+        await target.send(NOTIFICATION)
+    assert not caught.value.rejected
+    server.close()
+    await server.wait_closed()
+    with pytest.raises(DeliveryError, match=f"localhost:{port}"):
+        await target.send(NOTIFICATION)

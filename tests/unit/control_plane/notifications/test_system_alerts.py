@@ -1,0 +1,104 @@
+"""Alerts about LCM itself, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from lcm.control_plane.notifications.system_alerts import SystemAlerts
+from lcm.control_plane.records.kinds import OPEN_ALERTS
+from lcm.core import clock
+from lcm.model.system import ControllerHealth, ControllerVerdict
+from tests.support.virtual.notifications import notification_world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.support.network.webhook_receiver import Receiver
+    from tests.support.virtual.notifications import NotificationWorld
+
+
+class Lcm:
+    """What the alerts look at: controllers that report, mirrors and the store."""
+
+    def __init__(self) -> None:
+        self.reported_at = clock.now()
+        self.mirror: list[str] = []
+        self.store: list[str] = []
+
+    async def health(self) -> Any:
+        said = ControllerHealth(
+            name="worker-controller", verdict=ControllerVerdict.LATE, said="it is silent", reported_at=self.reported_at
+        )
+        never = ControllerHealth(name="lablet-controller", verdict=ControllerVerdict.NONE, said="never")
+        return SimpleNamespace(controllers=(said, never))
+
+    def degradation(self) -> list[str]:
+        return self.mirror
+
+
+@asynccontextmanager
+async def checked() -> AsyncIterator[tuple[NotificationWorld, Receiver, Lcm]]:
+    async with notification_world() as world:
+        receiver, _ = await world.subscribe()
+        sender = await world.start_sender()
+        await world.until(lambda: sender.status().sending)
+        lcm = Lcm()
+        parts = cast("Any", lcm)
+        alerts = SystemAlerts(world.context, parts, [parts], sender, lambda: lcm.store)
+        await alerts.start()
+        try:
+            yield world, receiver, lcm
+        finally:
+            await alerts.stop()
+
+
+def told(receiver: Receiver) -> list[tuple[str, str, str]]:
+    return [(each["type"], each["state"], each["subject"]["id"]) for each in receiver.alerts]
+
+
+async def test_a_silent_controller_is_raised_once_and_resolved_when_it_reports() -> None:
+    async with checked() as (world, receiver, lcm):
+        await world.until(lambda: bool(receiver.messages), seconds=200)
+        assert (clock.now() - lcm.reported_at).total_seconds() >= 120
+        await _minutes(10)
+        lcm.reported_at = clock.now()
+        await _minutes(1)
+        subject = "worker-controller"
+        assert told(receiver) == [("no_leader", "raised", subject), ("no_leader", "resolved", subject)]
+        assert (await world.store.find(OPEN_ALERTS)).items == []
+
+
+async def test_a_mirror_that_lags_for_a_minute_is_raised_and_a_short_blip_is_not() -> None:
+    async with checked() as (_, receiver, lcm):
+        for seconds in (20, 300):
+            lcm.mirror = ["coordination: etcd is away"]
+            await _seconds(seconds, lcm)
+            lcm.mirror = []
+            await _seconds(60, lcm)
+        expected = [("mirror_degraded", "raised", "coordination"), ("mirror_degraded", "resolved", "coordination")]
+        assert told(receiver) == expected
+
+
+async def test_an_outage_of_the_store_is_reported_when_it_is_over() -> None:
+    async with checked() as (_, receiver, lcm):
+        lcm.store = ["store: it takes no writes"]
+        await _seconds(90, lcm)
+        assert told(receiver) == []
+        lcm.store = []
+        await _seconds(60, lcm)
+        assert told(receiver) == [("store_degraded", "raised", "store"), ("store_degraded", "resolved", "store")]
+        assert "took no writes for" in receiver.alerts[0]["detail"]
+
+
+async def _minutes(count: int) -> None:
+    await asyncio.sleep(60 * count)
+
+
+async def _seconds(count: float, lcm: Lcm) -> None:
+    """Time passes while the controller reports."""
+    for _ in range(int(count / 5)):
+        lcm.reported_at = clock.now()
+        await asyncio.sleep(5)

@@ -1,0 +1,77 @@
+"""The Notifications page: read by all users, changed by admins. No URL is ever shown."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from lcm.model.access import Role
+from tests.support.web.visitor import signed_in
+
+if TYPE_CHECKING:
+    from tests.support.virtual.control_plane import TestPlane
+
+NEW = {"name": "ops", "target": "webhook", "url": "https://hooks.test/s3cret", "severity": "warning"}
+
+
+async def test_an_admin_creates_tests_and_deletes_a_subscription(plane: TestPlane) -> None:
+    receiver = plane.receivers.add("hooks.test")
+    admin = await signed_in(plane, Role.ADMIN)
+    assert "Nobody is notified" in await admin.page("/notifications")
+    created = await admin.send("/notifications/create", {**NEW, "types": "worker_failed"})
+    assert "whsec_" in created.text
+    [status] = await plane.services.subscriptions.statuses()
+    subscription = status.subscription
+    assert subscription.filter.types == ("worker_failed",)
+    page = await admin.page("/notifications")
+    assert "https://hooks.test/…" in page
+    assert "s3cret" not in page
+    sent = await admin.send(f"/notifications/{subscription.id}/test", {})
+    assert "Answer: 200 ok" in sent.text
+    assert receiver.alerts[0]["type"] == "test"
+    assert "dead letters are deleted" in await admin.part(f"/notifications/{subscription.id}/confirm-delete")
+    await admin.send(f"/notifications/{subscription.id}/disable", {})
+    assert "disabled" in await admin.page("/notifications")
+    await admin.send(f"/notifications/{subscription.id}/remove", {})
+    assert await plane.services.subscriptions.statuses() == []
+
+
+async def test_an_invalid_form_is_shown_again_without_the_url(plane: TestPlane) -> None:
+    admin = await signed_in(plane, Role.ADMIN)
+    response = await admin.send("/notifications/create", {**NEW, "url": "ftp://hooks.test/s3cret"})
+    assert response.status_code == 422
+    assert 'id="f-url-problem">must be an https URL' in response.text
+    assert "s3cret" not in response.text
+    response = await admin.send("/notifications/create", {"name": "mail", "target": "email", "severity": "warning"})
+    assert 'id="f-recipients-problem">an email target needs recipients' in response.text
+    assert await plane.services.subscriptions.statuses() == []
+
+
+async def test_deliveries_and_dead_letters_are_shown_and_sent_again(plane: TestPlane) -> None:
+    receiver = plane.receivers.add("hooks.test", status=400, text=b"<b>no</b>")
+    admin = await signed_in(plane, Role.ADMIN)
+    await admin.send("/notifications/create", NEW)
+    worker = await plane.create("alpha")
+    await plane.report(worker, "FAILED")
+    while "dead letters of ops" not in (page := await admin.page("/notifications")).lower():
+        await asyncio.sleep(0.5)
+    assert "Worker failed: alpha" in page
+    assert "<b>no</b>" not in page
+    [status] = await plane.services.subscriptions.statuses()
+    subscription_id = status.subscription.id
+    letters = await plane.services.subscriptions.dead_letters(subscription_id, limit=10, cursor=None)
+    receiver.status = 200
+    await admin.send(f"/notifications/{subscription_id}/letters/{letters.items[0].id}/send", {})
+    assert receiver.alerts[0]["subject"]["name"] == "alpha"
+    assert "dead letters of ops" not in (await admin.page("/notifications")).lower()
+
+
+async def test_others_only_read(plane: TestPlane) -> None:
+    admin, viewer = await signed_in(plane, Role.ADMIN), await signed_in(plane, Role.VIEWER)
+    plane.receivers.add("hooks.test")
+    await admin.send("/notifications/create", NEW)
+    page = await viewer.page("/notifications")
+    assert "ops" in page
+    assert "Send a test" not in page
+    assert "New subscription" not in page
+    assert (await viewer.send("/notifications/create", NEW)).status_code == 403
