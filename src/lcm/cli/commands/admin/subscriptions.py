@@ -152,7 +152,7 @@ async def rotate_secret(session: Session, name: NameArgument) -> None:
 @command(app, "dead-letters")
 async def list_dead_letters(session: Session, name: NameArgument) -> None:
     """List the notifications that could not be delivered, the newest first."""
-    from lcm.cli.output.durations import format_timestamp
+    from lcm.cli.output.durations import format_time_with_zone
     from lcm.cli.runtime.lookup import find_subscription
 
     found = await find_subscription(session.client, name)
@@ -162,7 +162,7 @@ async def list_dead_letters(session: Session, name: NameArgument) -> None:
         Column("SUMMARY", lambda each: each.summary, priority=1),
         Column("ANSWER", lambda each: each.answer, priority=2),
         Column("ATTEMPTS", lambda each: str(each.attempts), priority=3),
-        Column("AT", lambda each: format_timestamp(each.at), priority=4),
+        Column("AT", lambda each: format_time_with_zone(each.at), priority=4),
     ]
     session.printer.items(letters, columns, lambda each: each.id, "No dead letters.")
 
@@ -209,7 +209,7 @@ async def _set_enabled(session: Session, name: str, *, enabled: bool) -> None:
 
 
 def _show_status(session: Session, status: SubscriptionStatus) -> None:
-    from lcm.cli.output.durations import format_timestamp
+    from lcm.cli.output.durations import format_time_with_zone
 
     subscription, line = status.subscription, session.printer.line
     line(f"{subscription.name} ({subscription.id}): {subscription.target} {subscription.address}")
@@ -217,9 +217,9 @@ def _show_status(session: Session, status: SubscriptionStatus) -> None:
     if not subscription.enabled:
         line("disabled")
     if status.failing_since is not None:
-        line(f"failing since {format_timestamp(status.failing_since)}")
+        line(f"failing since {format_time_with_zone(status.failing_since)}")
     for each in status.recent:
-        line(f"{format_timestamp(each.at)}  {each.outcome.value:9}  {each.summary}  ({each.answer})")
+        line(f"{format_time_with_zone(each.at)}  {each.outcome.value:9}  {each.summary}  ({each.answer})")
 
 
 def _show_result(session: Session, subscription: Subscription, result: DeliveryResult) -> None:
