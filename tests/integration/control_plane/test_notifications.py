@@ -73,7 +73,7 @@ class Mail:
     def protocol(self) -> SMTP:
         def check(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
             wanted = isinstance(data, LoginPassword) and data.password == b"pa ss"
-            return AuthResult(success=wanted)
+            return AuthResult(success=wanted, handled=False)
 
         return SMTP(
             self.box,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SMTP_SECONDS: Final = 30.0
 _MAX_LINE: Final = 2000
 _MAX_REPLY_LINES: Final = 100
+_CLOSE_SECONDS: Final = 2.0
 _HELLO_NAME: Final = "lcm"
 
 
@@ -112,19 +113,35 @@ def make_email(notification: Notification, links: Links, sender: str, recipients
     return message
 
 
-class _SmtpConnection:
-    """One connection: commands and their replies."""
+class _SmtpProtocol(asyncio.StreamReaderProtocol):
+    """Feeds a reader, and knows when the connection has ended."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+    def __init__(self) -> None:
+        self.reader = asyncio.StreamReader(limit=_MAX_LINE)
+        super().__init__(self.reader)
+        self.ended = asyncio.Event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.ended.set()
+
+
+class _SmtpConnection:
+    """One connection: commands and their replies.
+
+    It has no stream writer: one that is replaced for STARTTLS would close the connection when it is collected.
+    """
+
+    def __init__(self, protocol: _SmtpProtocol, transport: asyncio.Transport) -> None:
+        self._protocol = protocol
+        self._transport = transport
 
     async def reply(self, name: str, expected: int = 2) -> str:
         """The text of a reply whose code begins with this digit; raises `SmtpReplyError` for any other."""
         texts: list[str] = []
         line = ""
         for _ in range(_MAX_REPLY_LINES):
-            line = (await self._reader.readuntil(b"\n")).decode(errors="replace").rstrip()
+            line = (await self._protocol.reader.readuntil(b"\n")).decode(errors="replace").rstrip()
             if len(line) < 3 or not line[:3].isdigit():
                 raise OSError("what responds is not a mail server")
             texts.append(single_line(line[4:], _MAX_LINE))
@@ -137,49 +154,47 @@ class _SmtpConnection:
 
     async def command(self, line: str, name: str, expected: int = 2) -> str:
         """Send a command and wait for its reply."""
-        self._writer.write(line.encode() + b"\r\n")
-        await self._writer.drain()
+        self._transport.write(line.encode() + b"\r\n")
         return await self.reply(name, expected)
 
     async def message(self, message: EmailMessage) -> str:
         """Send the content of a message."""
         content = message.as_bytes().replace(b"\r\n", b"\n").split(b"\n")
         lines = [b"." + line if line.startswith(b".") else line for line in content]
-        self._writer.write(b"\r\n".join(lines).rstrip(b"\r\n") + b"\r\n.\r\n")
-        await self._writer.drain()
+        self._transport.write(b"\r\n".join(lines).rstrip(b"\r\n") + b"\r\n.\r\n")
         return await self.reply("message")
 
     async def start_tls(self, tls: ssl.SSLContext, host: str) -> _SmtpConnection:
         """Secure the connection. What arrived before, in clear, is not read by the new one."""
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=_MAX_LINE)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        transport = await loop.start_tls(self._writer.transport, protocol, tls, server_hostname=host)
+        protocol = _SmtpProtocol()
+        transport = await asyncio.get_running_loop().start_tls(self._transport, protocol, tls, server_hostname=host)
         if transport is None:
             raise OSError("the mail server closed the connection")
         protocol.connection_made(transport)
-        return _SmtpConnection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+        return _SmtpConnection(protocol, transport)
 
     async def close(self) -> None:
-        """End politely, without waiting for the server."""
-        self._writer.write(b"QUIT\r\n")
-        self._writer.close()
+        """End politely, without waiting for the server's last words."""
+        self._transport.write(b"QUIT\r\n")
+        self._transport.close()
         try:
-            await self._writer.wait_closed()
-        except OSError:
-            return
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._protocol.ended.wait()
+        except TimeoutError:
+            self.abort()
 
     def abort(self) -> None:
         """End at once."""
-        self._writer.transport.abort()
+        self._transport.abort()
 
 
 async def _open(config: SmtpConfig) -> _SmtpConnection:
     """A connection on which mail can be sent."""
     tls = config.tls or ssl.create_default_context()
     direct = tls if config.security == "tls" else None
-    reader, writer = await asyncio.open_connection(config.host, config.port, ssl=direct, limit=_MAX_LINE)
-    connection = _SmtpConnection(reader, writer)
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.create_connection(_SmtpProtocol, config.host, config.port, ssl=direct)
+    connection = _SmtpConnection(protocol, transport)
     try:
         await connection.reply("greeting")
         offered = await connection.command(f"EHLO {_HELLO_NAME}", "EHLO")
