@@ -79,6 +79,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "tokens list": ("lcm tokens list",),
     "tokens create": ("lcm tokens create ci --role operator",),
     "tokens revoke": ("lcm tokens revoke ci --yes",),
+    "sessions list": ("lcm sessions list",),
+    "sessions end": ("lcm sessions end 3f9c2a --dry-run",),
     "secrets rotate": ("lcm secrets rotate",),
     "breaker reset": ("lcm breaker reset eu-west-1",),
     "leadership reset": ("lcm leadership reset worker-controller",),

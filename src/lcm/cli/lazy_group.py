@@ -30,6 +30,7 @@ LAZY_COMMANDS = {
     "settings": ("commands.settings:app", "Automation settings of the fleet, changeable at run time."),
     "subscriptions": ("commands.admin.subscriptions:app", "Notifications: which alerts are sent where."),
     "tokens": ("commands.tokens:app", "API tokens and their roles."),
+    "sessions": ("commands.tokens:sessions_app", "Open sessions of people: list, end."),
     "secrets": ("commands.maintenance:secrets_app", "Rotate the encryption key of stored secrets."),
     "breaker": ("commands.maintenance:breaker_app", "Reset the circuit breaker that suspends marking workers as lost."),
     "leadership": ("commands.maintenance:leadership_app", "Reset recorded leader terms after etcd was replaced."),

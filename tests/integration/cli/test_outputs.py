@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 import yaml
 
@@ -371,3 +372,26 @@ def test_activity_is_summarized(plane: ControlPlaneProcess) -> None:
     shown = plane.lcm("fleet", "overnight").stdout
     assert "by policies" in shown
     assert "broken" in shown
+
+
+def test_sessions_are_listed_and_ended(plane: ControlPlaneProcess) -> None:
+    made = plane.lcm("tokens", "create", "carla", "--role", "viewer").stdout.strip()
+    for _ in range(2):
+        assert httpx.post(f"{plane.url}/api/session", json={"token": made}, timeout=60).status_code == 201
+    table = plane.lcm("sessions", "list").stdout
+    assert re.search(r"^NAME +ROLE +", table)
+    listed = json.loads(plane.lcm("sessions", "list", "-o", "json").stdout)
+    first, second = (each["id"] for each in listed if each["name"] == "carla")
+    assert first[:12] in table
+    several = plane.lcm("sessions", "end", "carla", "--yes", check=False)
+    assert (several.returncode, "matches 2 sessions" in several.stderr) == (1, True)
+    dry = plane.lcm("sessions", "end", first[:12], "--dry-run").stdout
+    assert dry.startswith("Dry run: no changes made.")
+    assert "carla has to sign in again there" in dry
+    assert plane.lcm("sessions", "end", first[:12], "--yes").stdout == "The session of carla has ended.\n"
+    assert plane.lcm("sessions", "end", "carla", "--yes", "-o", "name").stdout == f"{second}\n"
+    gone = plane.lcm("sessions", "end", "carla", "--yes", check=False)
+    assert (gone.returncode, "no session 'carla'" in gone.stderr) == (1, True)
+    left = json.loads(plane.lcm("sessions", "list", "-o", "json").stdout)
+    assert "carla" not in [each["name"] for each in left]
+    plane.lcm("tokens", "revoke", "carla", "--yes")

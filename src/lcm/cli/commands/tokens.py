@@ -1,4 +1,4 @@
-"""`lcm tokens`: API tokens and their roles."""
+"""`lcm tokens` and `lcm sessions`: API tokens with their roles, and who is signed in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lcm.cli.runtime.options import YesOption, make_command_group
 from lcm.cli.runtime.session import Session, confirm_change
 
 if TYPE_CHECKING:
-    from lcm.model.access import CreatedToken, TokenInfo
+    from lcm.model.access import CreatedToken, SessionInfo, TokenInfo
 
 app = make_command_group("API tokens and their roles.")
 
@@ -114,3 +114,59 @@ def _show_new_token(created: CreatedToken) -> None:
     sys.stderr.write(f"Token of {info.name} ({info.role}), shown only once:\n")
     sys.stderr.flush()
     sys.stdout.write(f"{created.token.get_secret_value()}\n")
+
+
+sessions_app = make_command_group("Open sessions of people: list, end.")
+_SHORT_ID = 12
+
+
+def _session_columns() -> list[Column[SessionInfo]]:
+    from lcm.cli.output.durations import format_duration
+    from lcm.core import clock
+
+    now = clock.now()
+
+    def began(each: SessionInfo) -> str:
+        return "unknown" if each.signed_in_at is None else f"{format_duration(now - each.signed_in_at)} ago"
+
+    return [
+        Column("NAME", lambda each: each.name),
+        Column("ROLE", lambda each: each.role.value),
+        Column("SIGNED IN", began, priority=1),
+        Column("EXPIRES", lambda each: f"in {format_duration(each.expires_at - now)}", priority=2),
+        Column("FROM", lambda each: each.address or "unknown", priority=3),
+        Column("ID", lambda each: each.id[:_SHORT_ID]),
+        Column("IDENTITY", lambda each: each.identity, priority=4, wide_only=True),
+    ]
+
+
+@command(sessions_app, "list", watchable=True)
+async def list_sessions(session: Session) -> None:
+    """List the sessions of everyone who is signed in."""
+    from lcm.cli.live.watch_loop import show_or_watch
+
+    async def show() -> None:
+        found = [each async for each in session.client.access.sessions()]
+        session.printer.items(found, _session_columns(), lambda each: each.id, "Nobody is signed in.")
+
+    await show_or_watch(session, show)
+
+
+@command(sessions_app, "end", mutates=True)
+async def end_session(
+    session: Session,
+    which: Annotated[
+        str, typer.Argument(metavar="SESSION", help="Id of a session, a unique prefix, or a name with one session.")
+    ],
+    yes: YesOption = False,
+) -> None:
+    """End a session of anyone. Asks for confirmation."""
+    from lcm.cli.runtime.lookup import find_session
+
+    found = await find_session(session.client, which)
+    effect = f"{found.name} has to sign in again there"
+    session.forecast = [("then", effect)]
+    about = f"{found.name} ({found.role}), from {found.address or 'an unknown address'}"
+    confirm_change(session, [about, f"{effect}."], "End this session?", yes=yes)
+    ended = await session.client.access.end_session(found.id)
+    session.printer.item(ended, ended.id, lambda each: session.printer.line(f"The session of {each.name} has ended."))

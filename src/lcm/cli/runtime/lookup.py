@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lcm.client import Client
-    from lcm.model.access import TokenInfo
+    from lcm.model.access import SessionInfo, TokenInfo
     from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
     from lcm.model.notification.subscription import Subscription
     from lcm.model.worker.record import Worker
@@ -144,3 +144,15 @@ async def find_token(client: Client, text: str) -> TokenInfo:
     tokens = {token.id: token async for token in client.access.tokens()}
     candidates = [Candidate(token.id, token.name, token.revoked_at is not None) for token in tokens.values()]
     return tokens[pick_candidate(text, candidates, "token", "lcm tokens list")]
+
+
+async def find_session(client: Client, text: str) -> SessionInfo:
+    """The session with this id or unique prefix, or the only one of a person. It never chooses between two."""
+    sessions = [each async for each in client.access.sessions()]
+    found = [each for each in sessions if each.name == text or each.id.startswith(text)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise CommandError(f"no session {text!r}; all sessions: lcm sessions list")
+    ids = ", ".join(f"{each.name} ({each.id[:12]})" for each in found[:_MAX_NAMES_SHOWN])
+    raise CommandError(f"{text!r} matches {len(found)} sessions: {ids}. Use the id, or a longer prefix of it")

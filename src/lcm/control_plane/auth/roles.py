@@ -74,6 +74,7 @@ class Caller:
     """Who is calling. `token_id` is the token that was used to sign in, also for a session; None if there is none.
 
     `subject` is who this is at the identity provider: issuer and subject. Names are chosen by people and may be equal.
+    `session_key` is the session that the provider confirms again and again: what this caller opens ends with it.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Caller:
     token_id: str | None = None
     expires_at: datetime | None = None
     subject: str | None = None
+    session_key: str | None = None
 
     @property
     def identity(self) -> str:

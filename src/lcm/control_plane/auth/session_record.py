@@ -61,6 +61,7 @@ class StoredSession(Record):
     signed_in_at: UtcDatetime | None = None
     address: str = ""
     grant: ProviderGrant | None = None
+    parent: str | None = None  # the session that a sign-in link was made with
 
     @property
     def idle_timeout(self) -> timedelta:

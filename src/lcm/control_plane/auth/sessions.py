@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -138,6 +138,7 @@ class SessionService:
             ends_at=ends_at,
             signed_in_at=now,
             address=address[:_MAX_ADDRESS_LENGTH],
+            parent=caller.session_key,
         )
         session = session.model_copy(update={"expires_at": min(now + session.idle_timeout, ends_at)})
         if issued is not None:
@@ -236,6 +237,10 @@ class SessionService:
     async def _read_checked(self, key: str, *, may_wait: bool) -> StoredSession | None:
         """The session, if the identity provider has confirmed its person lately, or is silent for less than an hour."""
         session = await self._read(key)
+        if session is not None and session.parent is not None:
+            parent = await self._read_checked(session.parent, may_wait=may_wait)
+            current = parent is not None and clock.now() < parent.expires_at
+            return session.model_copy(update={"role": parent.role}) if parent is not None and current else None
         if session is None or session.grant is None or self._renewal is None:
             return session
         if await self._renewal.check(key, session.grant, may_wait=may_wait):
@@ -274,6 +279,6 @@ class SessionService:
 def _open_session(session_id: str, session: StoredSession) -> BrowserSession:
     # Derived from the id, which another site can neither read nor guess, so nothing more is stored.
     csrf = hmac.new(session_id.encode(), b"lcm csrf", hashlib.sha256).hexdigest()
-    return BrowserSession(
-        id=Secret(session_id), csrf=Secret(csrf), caller=session.caller, expires_at=session.expires_at
-    )
+    key = session.parent or (storage_key(session_id) if session.grant is not None else None)
+    caller = replace(session.caller, session_key=key)
+    return BrowserSession(id=Secret(session_id), csrf=Secret(csrf), caller=caller, expires_at=session.expires_at)

@@ -39,6 +39,7 @@ class _StoredLink(Record):
     token_id: str | None
     subject: str | None = None
     caller_expires_at: UtcDatetime | None = None
+    session_key: str | None = None
     expires_at: UtcDatetime
 
     @property
@@ -50,6 +51,7 @@ class _StoredLink(Record):
             token_id=self.token_id,
             expires_at=self.caller_expires_at,
             subject=self.subject,
+            session_key=self.session_key,
         )
 
 
@@ -71,6 +73,7 @@ class SignInLinks:
             token_id=caller.token_id,
             subject=caller.subject,
             caller_expires_at=caller.expires_at,
+            session_key=caller.session_key,
             expires_at=expires_at,
         )
         fields: dict[str, FieldValue] = {"owner": _owner(caller), "expires_at": expires_at.timestamp()}

@@ -14,6 +14,7 @@ from lcm.control_plane.auth.oidc.renewal import CLAIM_LIFETIME, RENEW_AFTER, SIL
 from lcm.control_plane.auth.roles import UnauthenticatedError
 from lcm.control_plane.auth.session_record import SESSIONS, SILENCE_LIMIT, StoredSession, put_session, storage_key
 from lcm.control_plane.auth.sessions import SessionService
+from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.records.kinds import AUDIT
 from lcm.core import clock
 from lcm.model.access import Role
@@ -272,3 +273,22 @@ async def test_a_renewal_is_no_use_of_the_session(provider: ScriptedProvider, re
         assert await replicas[0].sessions.still_valid(session)
     await asyncio.sleep(10)
     assert not await replicas[0].sessions.still_valid(session), "an hour without use"
+
+
+async def test_a_session_from_a_link_ends_with_the_one_that_made_it(
+    provider: ScriptedProvider, replicas: list[Replica], store: GatedStore
+) -> None:
+    first = await signed_in(replicas[0], provider)
+    links = SignInLinks(store)
+    code = await links.issue((await replicas[0].sessions.resume(first)).caller)
+    second = (await replicas[1].sessions.begin(await links.redeem(code.reveal()))).id.reveal()
+    again = await links.issue((await replicas[1].sessions.resume(second)).caller)
+    third = (await replicas[1].sessions.begin(await links.redeem(again.reveal()))).id.reveal()
+    assert await replicas[2].role(third) is Role.OPERATOR
+    provider.claims["groups"] = ["admins"]
+    await asyncio.sleep(DUE)
+    assert await replicas[2].role(third) is Role.ADMIN
+    assert provider.count("/token") == 2, "the session that made it was asked about"
+    provider.claims["groups"] = []
+    await asyncio.sleep(DUE)
+    assert [await replicas[0].role(each) for each in (third, second, first)] == [None] * 3
