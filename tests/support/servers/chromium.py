@@ -44,7 +44,7 @@ def launch(playwright: Playwright, *arguments: str) -> Browser:
 
 def main() -> int:
     """Install it; returns the exit code. An error is reported in one line."""
-    if "CHROMIUM" not in os.environ and shutil.which(SHELL) is None:
+    if not os.environ.get("CHROMIUM") and shutil.which(SHELL) is None:
         try:
             install(SHELL, "headless Chromium")
         except PackageMissingError as problem:
