@@ -27,6 +27,7 @@ WAITING = (
 )
 COMPUTING = (
     "tests/simulation",
+    "tests/integration/control_plane/test_schemathesis",
     "tests/platform/test_fifty_lablets",
     "tests/platform/test_idle_detection",
     "tests/platform/test_waiting",
