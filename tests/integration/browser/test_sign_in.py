@@ -9,14 +9,17 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.support.servers.processes import wait_until
+from tests.support.servers.scripted_control_plane import ScriptedControlPlane
 from tests.support.web.actions import assert_not_reloaded, wait_until_live
 from tests.support.web.pages import accessibility_violations
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from playwright.sync_api import Page
 
     from tests.support.servers.lcm_up import LcmUpProcess
-    from tests.support.servers.scripted_control_plane import ScriptedControlPlane
     from tests.support.web.pages import Visits
 
 REFUSED = r"status of 401"
@@ -27,7 +30,16 @@ def sign_in(page: Page, token: str) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
-def test_a_wrong_token_is_refused_and_a_valid_one_is_not(visits: Visits, plane: ScriptedControlPlane) -> None:
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[ScriptedControlPlane]:
+    """A control plane without workers, whichever tests ran before."""
+    made = ScriptedControlPlane(tmp_path).start()
+    yield made
+    made.close()
+
+
+def test_a_wrong_token_is_refused_and_a_valid_one_is_not(empty: ScriptedControlPlane, visits: Visits) -> None:
+    plane = empty
     context, watch = visits.context(plane)
     page = context.new_page()
     page.goto("/")
