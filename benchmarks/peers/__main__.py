@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks import queue, reconcile
-from benchmarks.api import CLIENTS, EACH, PAGE
+from benchmarks.api import CLIENTS, PAGE
 from benchmarks.peers import install
 from benchmarks.store import REGIONS, waits
 from benchmarks.support.control_plane import TOKEN, served_plane
@@ -31,6 +31,8 @@ KEYS = 1_000
 CYCLES = 300_000
 RESOURCES = 10_000
 ROUNDS = 3
+EACH = 50  # pages of each client
+WARM_UP = 5
 
 
 def compare(name: str, ours: float, peer: str, theirs: float, unit: str) -> None:
@@ -105,7 +107,7 @@ async def _pages(port: int, pid: int) -> tuple[float, float, float, float]:
         content = await connections[number // EACH].ask("GET", _path(number))
         assert content.count(b'"aws_region"') == PAGE
 
-    await waits(lambda number: page(number % CLIENTS * EACH), CLIENTS, EACH // 10)
+    await waits(lambda number: page(number // WARM_UP * EACH), CLIENTS, WARM_UP)
     busy, began = cpu_seconds(pid), time.perf_counter()
     took = await waits(page, CLIENTS, EACH)
     seconds, busy = time.perf_counter() - began, cpu_seconds(pid) - busy
