@@ -44,6 +44,22 @@ def test_a_start_without_capacity_is_tried_again_after_minutes(refused: float, w
     assert decision.after == pytest.approx(pause)
 
 
+@pytest.mark.parametrize(("refused", "waited"), [(1, 5), (10, 300), (400, 900), (1, 90_000)])
+def test_the_pause_without_capacity_ends_when_it_says(refused: float, waited: float) -> None:
+    """worker-lifecycle.md#waiting: a pause that grew while it lasted would end later than the plan says."""
+    pause = decided(
+        worker_in("STOPPED", **waiting_since(waited)), observing("stopped", no_capacity_at=BOOTTIME - refused)
+    ).after
+    assert pause is not None
+    for early, expected in ((1.0, []), (0.0, ["start"])):
+        passed = pause - early
+        later = decided(
+            worker_in("STOPPED", **waiting_since(waited + passed)),
+            observing("stopped", no_capacity_at=BOOTTIME - refused - passed),
+        )
+        assert calls(later) == expected
+
+
 def test_the_next_start_is_recorded_when_it_was_accepted() -> None:
     """worker-lifecycle.md#waiting: it stays STOPPED until EC2 accepts a start."""
     worker = worker_in("STOPPED", **waiting_since(100))

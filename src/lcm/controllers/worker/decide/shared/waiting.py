@@ -42,12 +42,17 @@ def current_wait(worker: Worker) -> Condition | None:
 
 
 def pause_without_capacity(worker: Worker, observed: Observation, now: datetime, *, shortest: float = 0.0) -> float:
-    """Seconds until capacity is worth another try: the longer a worker has waited, the longer the pause, to minutes."""
+    """Seconds until capacity is worth another try.
+
+    The pause after a call is as long as the worker had waited until then, up to minutes. It does not grow while it
+    lasts: a plan says when it ends.
+    """
     wait = current_wait(worker)
     if wait is None or wait.reason != CAPACITY_LACKING or observed.no_capacity_at is None:
         return 0.0
-    pause = min(MAX_PAUSE_SECONDS, max(shortest, (now - wait.since).total_seconds() / 2))
-    return max(0.0, observed.no_capacity_at + pause - observed.boottime)
+    since_call = observed.boottime - observed.no_capacity_at
+    waited_before = (now - wait.since).total_seconds() - since_call
+    return max(0.0, min(MAX_PAUSE_SECONDS, max(shortest, waited_before)) - since_call)
 
 
 def note_blindness(worker: Worker, observed: Observation, decision: Decision) -> Decision:
