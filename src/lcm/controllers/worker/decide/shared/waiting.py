@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_PAUSE_SECONDS = 600.0
 """The longest pause between two calls that find no capacity."""
+_INSTANT_SECONDS = 0.001
+"""What is left of a pause by rounding: moments have microseconds."""
 NOT_OBSERVED = "NotObserved"
 NOT_WAITING = ConditionUpdate(ConditionType.WAITING, None)
 
@@ -52,7 +54,8 @@ def pause_without_capacity(worker: Worker, observed: Observation, now: datetime,
         return 0.0
     since_call = observed.boottime - observed.no_capacity_at
     waited_before = (now - wait.since).total_seconds() - since_call
-    return max(0.0, min(MAX_PAUSE_SECONDS, max(shortest, waited_before)) - since_call)
+    left = min(MAX_PAUSE_SECONDS, max(shortest, waited_before)) - since_call
+    return left if left > _INSTANT_SECONDS else 0.0
 
 
 def note_blindness(worker: Worker, observed: Observation, decision: Decision) -> Decision:
