@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.client.errors import ServerError, ServiceUnavailableError
+from lcm.client.errors import ProtocolError, ServerError, ServiceUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,8 +23,11 @@ def refusal(platform: Platform) -> str | None:
 
 
 def is_refusal(error: ClientError) -> bool:
-    """Whether the control plane refused a command because of its own state. Its store always works."""
-    return isinstance(error, ServerError | ServiceUnavailableError)
+    """Whether the control plane refused a command because of its own state, or sent what its client cannot read.
+
+    Its store always works.
+    """
+    return isinstance(error, ServerError | ServiceUnavailableError | ProtocolError)
 
 
 def missing_keys(platform: Platform, worker_ids: Collection[str]) -> list[str]:

@@ -469,9 +469,13 @@ class WatchedDisk(MemoryDisk):
         frozen = {"type": "Frozen", "status": "Melting", "since": body["created_at"], "depth": 3}
         others = [condition for condition in body["conditions"] if condition["type"] != "Frozen"]
         body |= {"added_by_newer": {"gpus": 2}, "conditions": [*others, frozen], "version": body["version"] + 1}
-        body["status"] = status or body["status"]
-        worker, written = Worker.model_validate(body), json.dumps(body).encode()
-        put = Put(WORKERS, worker_id, written, stored.revision, worker_fields(worker), worker_unique_keys(worker))
+        after = status or body["status"]
+        # Our model is not asked about the new word: the newer version knows it.
+        worker = Worker.model_validate({**body, "status": body["status"] if after == HIBERNATING else after})
+        body["status"] = after
+        fields = {**worker_fields(worker), "status": after, "ready": worker.ready and after != HIBERNATING}
+        written = json.dumps(body).encode()
+        put = Put(WORKERS, worker_id, written, stored.revision, fields, worker_unique_keys(worker))
         self.newer.add(worker_id)
         self.commit(Commit((put,), (NewJournalEntry(WORKER_CHANGED, worker_id, written, worker.updated_at),), ()))
         return True
