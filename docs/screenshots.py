@@ -58,6 +58,9 @@ def run_demo_fleet(folder: Path) -> dict[str, dict[str, Any]]:
         }
         up.ask("PUT", "/api/worker-templates/preview", doomed)
         up.ask("POST", "/api/workers", {"name": "golf", "template_name": "preview"})
+        # Disabled: pictures are taken without sending anything to anybody.
+        chat = {"name": "on-call", "target": "slack", "url": "https://hooks.example.com/lcm", "enabled": False}
+        up.ask("POST", "/api/subscriptions", chat)
         up.ask("POST", "/api/workers", {"name": "hotel", "template_name": "small", "tags": {"course": "security-201"}})
         workers = up.until(ready("hotel"), "one more worker is ready")
         _command(up, workers["bravo"], "hold", "Ada inspects its disks")
@@ -175,7 +178,7 @@ def _sample(worker: dict[str, Any], at: datetime, number: int, minute: int, firs
 
 def pages(up: LcmUpProcess, workers: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Name and URL of every page."""
-    names = ("lablets", "definitions", "templates", "activity", "system", "settings")
+    names = ("lablets", "definitions", "templates", "activity", "notifications", "system", "settings")
     lablet = next(each for each in _lablets(up) if each["name"] == "ospf-ada")
     single = {"worker": f"/workers/{workers[DETAIL_WORKER]['id']}", "lablet": f"/lablets/{lablet['id']}"}
     return {"overview": "/", "fleet": "/fleet", **single, **{name: f"/{name}" for name in names}}
