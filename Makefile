@@ -58,6 +58,9 @@ sim: $(VENV)/.ready-dev ## simulate faults from seeds: SEEDS=100 FIRST=1, or SEE
 plan-trials: $(VENV)/.ready-dev ## random fleets: is the plan what is then done? TRIALS=1000 FIRST=1
 	$(BIN)/python -m tests.simulation --plan $(TRIALS) --first $(FIRST)
 
+calendar-trials: $(VENV)/.ready-dev ## wall times and windows in every time zone of the database
+	$(BIN)/python -m pytest tests/unit/model/calendar --all-zones
+
 mutations: $(VENV)/.ready-dev ## check that the simulation detects every deliberate bug
 	$(BIN)/python -m tests.simulation.mutations
 

@@ -28,6 +28,9 @@ pytest_plugins = ("tests.support.run.garbage", "tests.support.run.shared_servers
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests of each, in a random order")
+    parser.addoption(
+        "--all-zones", action="store_true", help="test the calendar in every time zone, not only in odd ones"
+    )
 
 
 def pytest_configure() -> None:

@@ -65,6 +65,20 @@ class Hold(Record):
         return self.until is None or now < self.until
 
 
+class Override(Record):
+    """What a person wants a worker to be for a time. Until its end, schedules, maintenance and policies leave it so."""
+
+    desired: Annotated[DesiredStatus, CARRIED]
+    until: UtcDatetime | None = Field(default=None, description="Its end; null: until a person starts or stops it.")
+    by: str
+    since: UtcDatetime
+    reason: str = ""
+
+    def active(self, now: datetime) -> bool:
+        """Whether it has not ended."""
+        return self.until is None or now < self.until
+
+
 class PendingLicenseOperation(Record):
     """A license operation that a person requested."""
 
@@ -130,6 +144,9 @@ class Worker(Record):
     previous_worker_id: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     hold: Hold | None = None
+    override: Override | None = Field(
+        default=None, description="What a person wants it to be for a time, above schedules and policies."
+    )
     license_status: Annotated[LicenseStatus, CARRIED] = LicenseStatus.UNREGISTERED
     license_failed_generation: int | None = None
     has_license_token: bool = False
@@ -232,6 +249,7 @@ class Worker(Record):
             "lost_instance_policy": self.lost_instance_policy,
             "license_status": self.license_status,
             "pending_license_operation": None if pending is None else pending.operation,
+            "override": None if self.override is None else self.override.desired,
         }
         return tuple(f"{name} {word}" for name, word in deciding.items() if word is not None and not word.is_known)
 
