@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -10,11 +9,14 @@ import pytest
 
 from deploy.checks.conftest import DEPLOY, program
 from docs.settings_page import SERVICES
+from lcm.settings import describe, load
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 UNIT = DEPLOY / "systemd" / "lcm@.service"
+_OPENSSL = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes")
+SELF_SIGNED = (*_OPENSSL, "-subj", "/CN=lcm", "-days", "2")
 
 
 @pytest.mark.parametrize("service", sorted(SERVICES.keys() - {"up", "controller"}))
@@ -36,14 +38,38 @@ def test_systemd_accepts_the_unit(tmp_path: Path, service: str) -> None:
     assert (run.returncode, own) == (0, [])
 
 
+def settings_in(file: Path) -> dict[str, str]:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("# "))
+
+
+@pytest.mark.parametrize("service", sorted(SERVICES.keys() - {"up", "controller"}))
+def test_the_settings_of_each_unit_are_those_of_its_service(tmp_path: Path, service: str) -> None:
+    shared, own = settings_in(UNIT.with_name("lcm.env")), UNIT.with_name(f"{service}.env")
+    named = {doc.variable for each in SERVICES.values() for doc in describe(each)}
+    assert {name.removeprefix("#") for name in shared} <= named
+    given = {name: value for name, value in shared.items() if not name.startswith("#")}
+    if own.exists():
+        variables = {doc.variable for doc in describe(SERVICES[service])}
+        assert settings_in(own).keys() <= variables | {"FORWARDED_ALLOW_IPS"}
+        given |= settings_in(own)
+    # What the files leave empty, and where the certificates are.
+    entered = {"LCM_CONTROLLER_TOKEN": "c" * 32, "LCM_BOOTSTRAP_TOKEN": "b" * 32, "LCM_SECRET_KEY": "a" * 43 + "="}
+    certificate = tmp_path / "ca.crt"
+    subprocess.run(
+        [*SELF_SIGNED, "-keyout", str(tmp_path / "key"), "-out", str(certificate)], check=True, capture_output=True
+    )
+    files = {name: str(certificate) for name in given if name.endswith("_FILE")}
+    load(SERVICES[service], env={**given, **entered, **files})
+
+
 def test_haproxy_accepts_the_example(tmp_path: Path) -> None:
-    key, cert, pem = tmp_path / "key", tmp_path / "cert", tmp_path / "lcm.pem"
-    openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=lcm", "-days", "2"]
-    subprocess.run([*openssl, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    key, cert, pem = tmp_path / "key", tmp_path / "cert", tmp_path / "server.pem"
+    subprocess.run([*SELF_SIGNED, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
     pem.write_text(cert.read_text() + key.read_text())
     text = (DEPLOY / "haproxy.cfg").read_text(encoding="utf-8")
     file = tmp_path / "haproxy.cfg"
-    file.write_text(re.sub("/etc/lcm/lcm.pem", str(pem), text), encoding="utf-8")
+    file.write_text(text.replace("/etc/lcm/server.pem", str(pem)), encoding="utf-8")
     run = subprocess.run([program("haproxy"), "-c", "-f", str(file)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "WARNING" not in run.stderr

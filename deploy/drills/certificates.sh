@@ -6,7 +6,7 @@ issue() { # issue NAME DNS-NAMES
   openssl x509 -req -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days 365 -out "$1.crt" \
     -extfile <(printf "subjectAltName=$2\nextendedKeyUsage=serverAuth,clientAuth\nauthorityKeyIdentifier=keyid")
 }
-issue server "$HOSTS"                          # of etcd, MongoDB and the balancer
+issue server "$HOSTS,DNS:localhost"            # of etcd, MongoDB and the balancer
 issue lcm "DNS:lcm"                            # the client certificate of every LCM service
 cat server.crt server.key > server.pem         # as MongoDB and haproxy read it
 openssl rand -base64 700 > mongo.key           # shared by the members of MongoDB

@@ -124,13 +124,18 @@ class Site:
         self.services.append(Service(self, host, name, *command, env=env))
         return self.services[-1].start()
 
+    def remove(self, service: Service) -> None:
+        """End it for good."""
+        assert service.end() == 0
+        self.services.remove(service)
+
     def of(self, name: str) -> list[Service]:
         return [each for each in self.services if each.name == name]
 
     # From nothing to a running site
 
     def start_stores(self) -> None:
-        names = ",".join([f"IP:{host}" for host in (*HOSTS, BALANCER.partition(":")[0])] + ["DNS:localhost"])
+        names = ",".join(f"IP:{host}" for host in (*HOSTS, BALANCER.partition(":")[0]))
         self.script("certificates.sh", HOSTS=names)
         for host in (1, 2, 3):
             self.add(host, "etcd", "bash", SCRIPTS / "etcd.sh")
@@ -151,7 +156,7 @@ class Site:
     def start_balancer(self) -> None:
         text = (ROOT / "deploy" / "haproxy.cfg").read_text()
         text = text.replace("bind :443", f"bind {BALANCER}").replace(
-            "/etc/lcm/lcm.pem", str(self.folder / "server.pem")
+            "/etc/lcm/server.pem", str(self.folder / "server.pem")
         )
         text = re.sub(r"10\.0\.0\.1([12])", r"127.77.0.\1", text)
         (self.folder / "haproxy.cfg").write_text(text)

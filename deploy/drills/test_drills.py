@@ -1,4 +1,4 @@
-"""What docs/operations.md promises: set-up, upgrade and rollback, loss of a host and of etcd, and a restore."""
+"""What docs/operations.md promises: set-up, upgrade and rollback, loss of a host and of etcd, and restores."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import subprocess
 import threading
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure
 
 from deploy.drills.site import ADMIN, BALANCER, HOSTS, ROOT, Site, wait_until
 from lcm.core import clock
@@ -26,9 +28,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from deploy.drills.site import Service
+
 pytestmark = pytest.mark.timeout(1800)
 REQUESTS = 2000
+RESULTS: list[tuple[str, str]] = []
 CREATE = ("--template", "small", "--region", REGION)
+
+
+def record(drill: str, result: str) -> None:
+    """A row of the table that is printed at the end."""
+    RESULTS.append((drill, result))
+    print(f"\n{drill}: {result}")
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +72,9 @@ def site(tmp_path_factory: pytest.TempPathFactory, cloud: tuple[AwsBed, Machines
         yield made
     finally:
         made.stop()
+        print("\n\n| drill | result |\n|---|---|")
+        for drill, result in RESULTS:
+            print(f"| {drill} | {result} |")
 
 
 class RequestLoop:
@@ -118,7 +132,7 @@ def test_1_a_site_from_nothing(site: Site) -> None:
     wait_until(lambda: '"degraded":[]' in site.get(f"https://{BALANCER}/ready"), "the balancer serves, etcd is trusted")
     site.lcm("workers", "create", "first", *CREATE)
     wait_until(lambda: site.status("first") == "RUNNING", "the first worker runs")
-    print(f"\nfrom nothing to a running worker: {time.monotonic() - began:.0f} s")
+    record("a site with TLS from nothing", f"{time.monotonic() - began:.0f} s to a running worker")
 
 
 def test_2_upgrade_and_rollback_fail_no_request(site: Site, old_version: Path) -> None:
@@ -133,7 +147,7 @@ def test_2_upgrade_and_rollback_fail_no_request(site: Site, old_version: Path) -
                     site.restart(service, version)
             target = before + REQUESTS
             wait_until(lambda wanted=target: people.sent >= wanted, f"{REQUESTS} requests")  # type: ignore[misc]
-            print(f"\n{name}: {people.sent - before} requests, {len(people.failed)} failed")
+            record(name, f"{people.sent - before} requests, {len(people.failed)} failed")
     assert people.failed == []
     assert site.status("first") == "RUNNING"
 
@@ -142,10 +156,9 @@ def test_3_the_loss_of_a_host(site: Site) -> None:
     lost = [each for each in site.services if each.host == 1]
     for service in lost:
         service.end(signal.SIGKILL)
-    seconds = wait_until(lambda: created(site, "after-loss"), "the API takes changes")
-    print(f"\nfirst change after the loss of a host: {seconds:.0f} s")
+    first = wait_until(lambda: created(site, "after-loss"), "the API takes changes")
     seconds = wait_until(lambda: site.status("after-loss") == "RUNNING", "another controller leads")
-    print(f"worker runs {seconds:.0f} s later")
+    record("loss of a host", f"first change after {first:.0f} s, its worker runs {seconds:.0f} s later")
     for service in lost:
         service.start()
     (plane,) = [each for each in lost if each.name == "control-plane"]
@@ -171,43 +184,102 @@ def test_4_the_loss_of_etcd(site: Site) -> None:
     for member in members:
         member.start()
     seconds = wait_until(lambda: site.status("without-etcd") == "RUNNING", "work goes on by itself")
-    print(f"\nworker runs {seconds:.0f} s after etcd is back")
+    record("loss of etcd", f"a worker that was created meanwhile runs {seconds:.0f} s after etcd is back")
 
 
-def test_5_a_restored_backup_waits_for_a_person(site: Site, cloud: tuple[AwsBed, Machines], tmp_path: Path) -> None:
-    """SQLite. The controllers act on older records only after the hold was released."""
-    aws, _ = cloud
-    url = f"http://{HOSTS[2]}:8080"
-    env = {
-        "STORE_URL": "",
-        "ETCD_NAMESPACE": "/restored",
-        "LCM_INSTALLATION_ID": "sqlite",
-    }
+def test_5_a_restored_sqlite_file_waits_for_a_person(
+    site: Site, cloud: tuple[AwsBed, Machines], tmp_path: Path
+) -> None:
+    env = {"STORE_URL": "", "ETCD_NAMESPACE": "/restored", "LCM_INSTALLATION_ID": "sqlite"}
     plane, controller = site.add_lcm(3, "control-plane", **env), site.add_lcm(3, "worker-controller", **env)
     wait_until(lambda: site.is_ready(plane), "the control plane is ready")
-    site.lcm("workers", "create", "kept", *CREATE, url=url)
-    wait_until(lambda: site.status("kept", url=url) == "RUNNING", "the worker runs")
-
-    data, copy = site.data[2] / "lcm", tmp_path / "copy.db"
-    site.script("backup-sqlite.sh", DATA=str(data), COPY=str(copy))
-    site.lcm("workers", "create", "later", *CREATE, url=url)
-    wait_until(lambda: site.status("later", url=url) == "RUNNING", "the later worker runs")
-    site.lcm("workers", "stop", "kept", url=url)
-    wait_until(lambda: site.status("kept", url=url) == "STOPPED", "the worker is stopped")
-    before = asyncio.run(aws.live_instances())
-
+    place = {"DATA": str(site.data[2] / "lcm"), "COPY": str(tmp_path / "copy.db")}
+    drill = RestoreDrill(site, cloud[0], f"http://{HOSTS[2]}:8080", [plane], [controller])
+    drill.run("sqlite", **place)
     for service in (controller, plane):
-        assert service.end() == 0
-    site.script("restore-sqlite.sh", DATA=str(data), COPY=str(copy))
-    plane.start()
-    wait_until(lambda: site.is_ready(plane), "the control plane is ready")
-    site.lcm("fleet", "hold", "--reason", "restored a backup", url=url)
-    starts = aws.calls().get("StartInstances", 0)
-    controller.start()
-    wait_until(lambda: site.status("kept", url=url) == "STOPPED", "what is true is seen")
-    assert site.lcm("plan", url=url)
-    assert (asyncio.run(aws.live_instances()), aws.calls().get("StartInstances", 0)) == (before, starts)
+        site.remove(service)
 
-    site.lcm("fleet", "release", url=url)
-    wait_until(lambda: site.status("kept", url=url) == "RUNNING", "the desired status of the backup is reached")
-    assert asyncio.run(aws.live_instances()) == before, "an instance that the backup does not know is not ended"
+
+def test_6_a_restored_mongodb_waits_for_a_person(site: Site, cloud: tuple[AwsBed, Machines], tmp_path: Path) -> None:
+    assert not may_read_oplog(site, "lcm"), "LCM's own user needs less than mongodump --oplog"
+    assert may_read_oplog(site, "backup")
+    place = {"STORE_URL": site.settings["STORE_URL"], "COPY": str(tmp_path / "copy")}
+    planes, controllers = site.of("control-plane"), site.of("worker-controller")
+    RestoreDrill(site, cloud[0], f"https://{BALANCER}", planes, controllers).run("mongodb", **place)
+
+
+def may_read_oplog(site: Site, user: str) -> bool:
+    url = site.settings["STORE_URL"].replace("lcm:lcm-password@", f"{user}:{user}-password@")
+    with MongoClient[dict[str, Any]](url) as client:
+        try:
+            client["local"]["oplog.rs"].find_one()
+        except OperationFailure:
+            return False
+    return True
+
+
+class RestoreDrill:
+    """A backup, changes after it, and its restore: controllers act on the older records only after a person said so."""
+
+    def __init__(self, site: Site, aws: AwsBed, url: str, planes: list[Service], controllers: list[Service]) -> None:
+        self._site = site
+        self._aws = aws
+        self._url = url
+        self._planes = planes
+        self._controllers = controllers
+
+    def run(self, store: str, **place: str) -> None:
+        """The steps of docs/operations.md, with the scripts of this store."""
+        kept, later = f"{store}-kept", f"{store}-later"
+        self._lcm("workers", "create", kept, *CREATE)
+        self._until(kept, "RUNNING")
+        self._site.script(f"backup-{store}.sh", **place)
+        self._lcm("workers", "create", later, *CREATE)
+        self._until(later, "RUNNING")
+        self._lcm("workers", "stop", kept)
+        self._until(kept, "STOPPED")
+        before = asyncio.run(self._aws.live_instances())
+
+        began = time.monotonic()
+        for service in (*self._controllers, *self._planes):
+            assert service.end() == 0
+        self._site.script(f"restore-{store}.sh", **place)
+        self._start(self._planes[0])
+        wait_until(self._hold, "the fleet is on hold")
+        starts = self._starts()
+        for service in self._planes[1:]:
+            self._start(service)
+        for service in self._controllers:
+            service.start()
+        self._until(kept, "STOPPED")
+        assert self._lcm("plan")
+        assert (asyncio.run(self._aws.live_instances()), self._starts()) == (before, starts), "it waits for a person"
+        self._lcm("fleet", "release")
+        self._until(kept, "RUNNING")
+        assert asyncio.run(self._aws.live_instances()) == before, (
+            "an instance that the backup does not know is not ended"
+        )
+        record(
+            f"restore, {store}", f"{time.monotonic() - began:.0f} s from the stop to the desired status of the backup"
+        )
+
+    def _lcm(self, *arguments: str) -> Any:
+        return self._site.lcm(*arguments, url=self._url)
+
+    def _hold(self) -> bool:
+        """The balancer needs a moment to notice the control plane."""
+        try:
+            self._lcm("fleet", "hold", "--reason", "restored a backup")
+        except RuntimeError:
+            return False
+        return True
+
+    def _until(self, name: str, status: str) -> None:
+        wait_until(lambda: self._site.status(name, url=self._url) == status, f"{name} is {status}")
+
+    def _start(self, plane: Service) -> None:
+        plane.start()
+        wait_until(lambda: self._site.is_ready(plane), "the control plane is ready")
+
+    def _starts(self) -> int:
+        return self._aws.calls().get("StartInstances", 0)

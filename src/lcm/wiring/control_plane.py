@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import structlog
 import yaml
@@ -47,6 +47,7 @@ from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import ensure_key_file, load_keys
 from lcm.control_plane.secrets.worker_secrets import withdraw_ended
 from lcm.control_plane.services import Services
+from lcm.control_plane.store.mongo_address import database_name, tls_options
 from lcm.control_plane.store.port import StoreError
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.control_plane.store.write_probe import WriteProbe
@@ -156,9 +157,9 @@ def open_store(settings: ControlPlaneComponentSettings) -> Store:
     try:
         from lcm.control_plane.store.mongo.store import MongoStore
     except ModuleNotFoundError:
-        raise StoreError("STORE_URL names MongoDB, whose driver is missing: install lcm with the extra mongo") from None
+        raise StoreError("STORE_URL names MongoDB, whose driver is missing: install lcm-fleet[mongo]") from None
 
-    return MongoStore(url, database_name(url), options=mongo_tls_options(url, settings.lcm_ca_file))
+    return MongoStore(url, database_name(url), options=tls_options(url, settings.lcm_ca_file))
 
 
 def describe_store(settings: ControlPlaneComponentSettings) -> str:
@@ -168,19 +169,6 @@ def describe_store(settings: ControlPlaneComponentSettings) -> str:
         return f"SQLite, {Path(url.removeprefix('sqlite:///')).name if url else 'lcm.db'}"
     hosts = urlsplit(url).netloc.rpartition("@")[2]
     return f"MongoDB, database {database_name(url)} at {hosts}"
-
-
-def mongo_tls_options(url: str, ca_file: Path | None) -> dict[str, Any]:
-    """The driver's options for a private CA, if the URL asks for TLS and names no CA itself."""
-    given = {name.lower(): value.lower() for name, value in parse_qsl(urlsplit(url).query)}
-    default = "true" if url.startswith("mongodb+srv:") else "false"
-    uses_tls = given.get("tls", given.get("ssl", default)) == "true"
-    return {"tlsCAFile": str(ca_file)} if ca_file is not None and uses_tls and "tlscafile" not in given else {}
-
-
-def database_name(url: str) -> str:
-    """The database name in the URL; `lcm` if there is none."""
-    return urlsplit(url).path.strip("/") or "lcm"
 
 
 def make_secret_box(settings: ControlPlaneComponentSettings) -> SecretBox:

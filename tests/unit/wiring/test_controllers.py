@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core.controller.config import ReconciliationConfig, WatchConfig
 from lcm.wiring.connections import connect_coordination
-from lcm.wiring.control_plane import database_name
 from lcm.wiring.controllers import ControllerRuntime, ControllerRuntimeSettings, StandaloneControllerSettings
 from lcm.wiring.up import UpSettings
 
@@ -75,16 +74,3 @@ def test_every_framework_setting_reaches_it() -> None:
     assert election.instance_id == "me"
     assert runtime.watch("/ignored/") == WatchConfig(False, "/mine/", 4, 2, 0)
     assert runtime.data_dir == Path("/tmp/data")
-
-
-@pytest.mark.parametrize(
-    ("url", "database"),
-    [
-        ("mongodb://a:27017,b:27017/?replicaSet=rs0", "lcm"),
-        ("mongodb://a:27017", "lcm"),
-        ("mongodb://user:p%40ss@a:27017,b:27017/second?replicaSet=rs0", "second"),
-        ("mongodb+srv://cluster.example/third", "third"),
-    ],
-)
-def test_two_installations_on_one_replica_set_have_a_database_each(url: str, database: str) -> None:
-    assert database_name(url) == database

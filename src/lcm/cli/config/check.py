@@ -147,7 +147,7 @@ def _check_sqlite(path: Path) -> Finding:
 
 
 async def _check_mongo(url: str, ca_file: Path | None) -> Finding:
-    from lcm.wiring.control_plane import mongo_tls_options
+    from lcm.control_plane.store.mongo_address import tls_options
 
     try:
         from pymongo import AsyncMongoClient
@@ -159,7 +159,7 @@ async def _check_mongo(url: str, ca_file: Path | None) -> Finding:
             url,
             serverSelectionTimeoutMS=int(_TIMEOUT_SECONDS * 1000),
             appname="lcm-check",
-            **mongo_tls_options(url, ca_file),
+            **tls_options(url, ca_file),
         )
         try:
             hello = await client.admin.command("hello")

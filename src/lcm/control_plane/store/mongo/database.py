@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 META, JOURNAL, SAMPLES = "meta", "journal", "samples"
 HEAD = "head"  # the document in META that every commit moves
+CHECK_ID = "check"  # the document in META that every control plane writes each second
+RESTORE_ID = "restore"  # the document in META that is there until a restore is complete
 _SCHEMA_ID = "schema"
 
 
@@ -46,6 +48,12 @@ async def require_replica_set(database: Database) -> None:
             "MongoDB runs as a standalone server, which has no transactions:"
             " start it with --replSet and initiate the set (one member is enough)"
         )
+
+
+async def require_complete(database: Database) -> None:
+    """Raise if a restore was interrupted: the database has only a part of the records."""
+    if await database[META].find_one({"_id": RESTORE_ID}):
+        raise StoreError(f"database {database.name} is being restored, or that was interrupted: repeat the restore")
 
 
 async def migrate(database: Database) -> None:

@@ -23,12 +23,14 @@ from lcm.control_plane.store.cursors import (
 from lcm.control_plane.store.mongo import queries
 from lcm.control_plane.store.mongo.committer import Committer
 from lcm.control_plane.store.mongo.database import (
+    CHECK_ID,
     JOURNAL,
     META,
     SAMPLES,
     collection,
     migrate,
     prepare_kind,
+    require_complete,
     require_replica_set,
     translated_errors,
 )
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
     CountGroup: TypeAlias = tuple[tuple[FieldValue, ...], int, tuple[float, ...]]
 
 _DECODE_BATCH = 500  # larger batches would block the event loop
-_CHECK_ID = "check"
 
 
 class MongoStore:
@@ -89,6 +90,7 @@ class MongoStore:
         try:
             with translated_errors(), pymongo.timeout(self._timeout):
                 await require_replica_set(database)
+                await require_complete(database)
                 await migrate(database)
                 for kind in kinds:
                     await prepare_kind(database, kind)
@@ -106,7 +108,7 @@ class MongoStore:
 
     async def check(self) -> None:
         async with self._reading() as (database, session):
-            await database[META].update_one({"_id": _CHECK_ID}, {"$inc": {"checks": 1}}, upsert=True, session=session)
+            await database[META].update_one({"_id": CHECK_ID}, {"$inc": {"checks": 1}}, upsert=True, session=session)
 
     async def get(self, kind: Kind, document_id: str) -> StoredDocument | None:
         self._catalogue.check(kind)

@@ -1,0 +1,145 @@
+"""deploy/README.md, followed literally: Helm accepts its commands, and its secrets are those that the pods need."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from deploy.checks.conftest import DEPLOY, program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROOT = DEPLOY.parent
+README = (DEPLOY / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+COMMANDS = [
+    line
+    for block in BLOCKS
+    for line in re.sub(r"\\\n\s*", " ", block).splitlines()
+    if line.startswith(("helm", "kubectl"))
+]
+PAGES = [path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *DEPLOY.glob("**/*.md")) if path.is_file()]
+
+
+def values() -> str:
+    (block,) = [each for each in BLOCKS if each.startswith("image: ")]
+    return str(block)
+
+
+def render(command: str, folder: Path) -> list[dict[str, Any]]:
+    """What a command of the page would install. `helm template` takes the arguments of install and upgrade."""
+    (folder / "mine.yaml").write_text(values(), encoding="utf-8")
+    words = shlex.split(command.replace("deploy/helm/lcm", str(DEPLOY / "helm" / "lcm")))
+    run = subprocess.run(
+        [program("helm"), "template", *words[2:]],
+        cwd=folder,
+        env={"HOME": str(folder), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return [each for each in yaml.safe_load_all(run.stdout) if each]
+
+
+def pods(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment"]
+
+
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each.startswith("helm")])
+def test_helm_accepts_every_command(tmp_path: Path, command: str) -> None:
+    for pod in pods(render(command, tmp_path)):
+        for each in pod["containers"]:
+            registry, _, name = each["image"].rpartition("/")
+            assert "." in registry, f"{name} without a registry is searched on the public one"
+
+
+def test_the_pods_find_every_secret_that_they_need(tmp_path: Path) -> None:
+    (install,) = [each for each in COMMANDS if each.startswith("helm install") and "mine.yaml" in each]
+    created = dict(created_secret(each) for each in COMMANDS if each.startswith("kubectl create secret"))
+    needed: dict[str, set[str]] = {}
+    for pod in pods(render(install, tmp_path)):
+        for name, key in needed_keys(pod):
+            needed.setdefault(name, set()).add(key)
+    assert needed.keys() == created.keys()
+    assert [name for name in needed if not needed[name] <= created[name]] == []
+
+
+def created_secret(command: str) -> tuple[str, set[str]]:
+    words = shlex.split(command)
+    keys = re.findall(r"--from-(?:literal|file)=([^=\s]+)", command)
+    return words[4], set(keys)
+
+
+def needed_keys(pod: dict[str, Any]) -> list[tuple[str, str]]:
+    """Names of secrets and of their keys without which the pod does not start."""
+    found = []
+    (container,) = pod["containers"]
+    for each in container["env"]:
+        reference = each.get("valueFrom", {}).get("secretKeyRef")
+        if reference and not reference.get("optional"):
+            found.append((reference["name"], reference["key"]))
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    for volume in pod["volumes"]:
+        if "secret" in volume:
+            name = volume["secret"]["secretName"]
+            keys = [each["key"] for each in volume["secret"].get("items", ())]
+            if volume["name"] in mounts:
+                folder = f"{mounts[volume['name']]}/"
+                files = [each.get("value", "") for each in container["env"]]
+                keys += [each.removeprefix(folder) for each in files if each.startswith(folder)]
+            found += [(name, key) for key in keys]
+    return found
+
+
+def test_an_upgrade_changes_the_control_planes_first_and_waits_for_them(tmp_path: Path) -> None:
+    first, waits, second = COMMANDS[-3:]
+    assert waits == "kubectl rollout status deployment/lcm-control-plane"
+    (install,) = [each for each in COMMANDS if each.startswith("helm install") and "mine.yaml" in each]
+    steps = [f"{install} --set image.tag=OLD", first, second]
+    images = [
+        {
+            pod["containers"][0]["name"]: pod["containers"][0]["image"].rpartition(":")[2]
+            for pod in pods(render(each, tmp_path))
+        }
+        for each in steps
+    ]
+    controllers = images[0].keys() - {"control-plane"}
+    assert [each["control-plane"] for each in images] == ["OLD", "NEW", "NEW"]
+    assert [{each[name] for name in controllers} for each in images] == [{"OLD"}, {"OLD"}, {"NEW"}]
+
+
+def test_no_page_installs_a_stranger() -> None:
+    """`lcm` on PyPI is another project."""
+    commands = [
+        command
+        for page in PAGES
+        for command in re.findall(r"\bpipx? install ([^`\n]+)", page.read_text(encoding="utf-8"))
+    ]
+    assert commands
+    projects = {name for command in commands for word in command.split() if (name := project_in(word))}
+    assert projects <= {tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]}
+
+
+def project_in(word: str) -> str:
+    """The project that a word of `pip install` names; empty for an option, a file or a folder."""
+    bare = word.strip("'\"")
+    named = re.fullmatch(r"([A-Za-z0-9][\w-]*)(?:\[[\w,]*\])?(?:[=<>~!].*)?", bare)
+    return named[1] if named else ""
+
+
+def test_no_message_installs_a_stranger() -> None:
+    named = [
+        (path.name, found)
+        for path in (ROOT / "src").rglob("*.py")
+        for found in re.findall(r"install (?:'|\")?(lcm[\w-]*)", path.read_text(encoding="utf-8"))
+    ]
+    assert named
+    assert {found for _, found in named} == {"lcm-fleet"}, named
