@@ -17,7 +17,7 @@ from lcm.cli.output.printer import Printer
 from lcm.cli.output.worker_views import worker_columns
 from lcm.control_plane.fleet.system import FleetCostCollector
 from lcm.core import clock
-from lcm.http.server import render_metrics
+from lcm.http.exposition import render_metrics
 from lcm.model.access import Role
 from lcm.model.worker.cost import MICRO, HourlyCost, fleet_cost
 from tests.support.virtual.fleet import Fleet, a_fleet

@@ -17,6 +17,7 @@ from lcm.model.base import Page, share_field_sets
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
+    from lcm.client.known_records import KnownRecords
     from lcm.client.transport import Transport
 
 D = TypeVar("D", bound=BaseModel)
@@ -55,7 +56,13 @@ class Resource:
         return await self._transport.send(call, model)
 
     async def _pages(
-        self, operation: str, path: str, page: type[Page[D]], query: dict[str, list[str]], size: int
+        self,
+        operation: str,
+        path: str,
+        page: type[Page[D]],
+        query: dict[str, list[str]],
+        size: int,
+        known: KnownRecords[D] | None = None,
     ) -> AsyncIterator[D]:
         """All items, page by page. Concurrent changes do not shift the pages."""
         cursor: str | None = None
@@ -63,9 +70,14 @@ class Resource:
             call = ApiRequest(
                 operation, "GET", path, {**query, **query_params(limit=_checked_page_size(size), cursor=cursor)}
             )
-            result = await self._transport.send(call, page)
-            for item in result.items:
-                yield share_field_sets(item)
+            if known is None:
+                result = await self._transport.send(call, page)
+                items: Iterable[D] = map(share_field_sets, result.items)
+            else:
+                result = known.decode_page(call, await self._transport.send_raw(call), page)
+                items = result.items
+            for item in items:
+                yield item
             if result.next_cursor is None:
                 return
             if result.next_cursor == cursor:

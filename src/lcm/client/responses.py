@@ -103,10 +103,10 @@ def raise_for_problem(call: ApiRequest, response: ApiResponse) -> ApiResponse:
     )
 
 
-def decode_response(call: ApiRequest, response: ApiResponse, model: type[M]) -> M:
+def decode_body(call: ApiRequest, body: bytes, model: type[M]) -> M:
     """The data of a response."""
     try:
-        return model.model_validate_json(response.body)
+        return model.model_validate_json(body)
     except ValidationError as error:
         where, text = next(problems_of(error))
         message = f"{call.operation}: invalid response: {'.'.join(where) or 'body'}: {text}"

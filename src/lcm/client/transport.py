@@ -25,7 +25,7 @@ from lcm.client.responses import (
     ApiRequest,
     ApiResponse,
     M,
-    decode_response,
+    decode_body,
     is_retryable,
     raise_for_problem,
     rules_out_earlier_attempts,
@@ -103,7 +103,7 @@ class Transport:
     async def send(self, call: ApiRequest, model: type[M]) -> M:
         """The data of the response; the call is retried where that is safe and may help."""
         with self._measured(call.operation):
-            return decode_response(call, await self._send_with_retries(call), model)
+            return decode_body(call, (await self._send_with_retries(call)).body, model)
 
     async def send_raw(self, call: ApiRequest) -> bytes:
         """The raw body of the response."""

@@ -7,18 +7,18 @@ import contextlib
 import math
 import os
 import socket
-from copy import copy
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import APIRouter, FastAPI, Response
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lcm.core import clock
 from lcm.core.hosting import HostedService, cancel_and_wait
 from lcm.core.singleflight import Singleflight
+from lcm.http.exposition import render_metrics
 from lcm.http.listener import RELOAD_SECONDS, ListenerOptions
 from lcm.http.protocol import HttpProtocol
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from lcm.http.listener import ServerCertificate
 
 _BACKLOG = 2048  # connections that wait to be accepted, as many as uvicorn allows
-SAMPLES_PER_CHUNK: Final = 500
-_HEADER_LINES: Final = 2  # what a family is, and of which type
 
 
 class PortInUseError(Exception):
@@ -233,29 +231,3 @@ def make_process_app(
     app = FastAPI(title=str(info.get("service", "lcm")), version=str(info.get("version", "")))
     app.include_router(process_routes(services, info, registry))
     return app
-
-
-class _SingleFamilyCollector(Collector):
-    """A single metric family, rendered like a whole registry."""
-
-    def __init__(self, family: Metric) -> None:
-        self._family = family
-
-    def collect(self) -> Iterator[Metric]:
-        yield self._family
-
-
-async def render_metrics(registry: CollectorRegistry) -> bytes:
-    """A registry in Prometheus text format.
-
-    It is rendered in chunks: the metrics of a whole fleet at once would block the event loop.
-    """
-    text = bytearray()
-    for family in registry.collect():
-        for begin in range(0, max(1, len(family.samples)), SAMPLES_PER_CHUNK):
-            some = copy(family)
-            some.samples = family.samples[begin : begin + SAMPLES_PER_CHUNK]
-            piece = generate_latest(_SingleFamilyCollector(some))
-            text += piece.split(b"\n", _HEADER_LINES)[-1] if begin else piece
-            await asyncio.sleep(0)
-    return bytes(text)

@@ -164,7 +164,8 @@ def _require_whole_number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _format_utc(moment: datetime) -> str:
+def format_utc(moment: datetime) -> str:
+    """The text of a time on the wire."""
     return moment.isoformat().replace("+00:00", "Z")
 
 
@@ -188,7 +189,7 @@ UtcDatetime = Annotated[
     AwareDatetime,
     BeforeValidator(_reject_number),
     AfterValidator(_to_utc),
-    PlainSerializer(_format_utc, when_used="json"),
+    PlainSerializer(format_utc, when_used="json"),
 ]
 """A time with a zone: UTC in memory, with a `Z` suffix on the wire."""
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
+import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
-from lcm.http.server import SAMPLES_PER_CHUNK, render_metrics
+from lcm.http.exposition import SAMPLES_PER_CHUNK, LargeFamily, Row, render_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
 
 
 def full_registry(series: int) -> CollectorRegistry:
@@ -25,6 +34,34 @@ async def test_the_text_is_the_same_as_in_one_piece() -> None:
     for series in (0, 1, SAMPLES_PER_CHUNK, SAMPLES_PER_CHUNK + 1, 3 * SAMPLES_PER_CHUNK):
         registry = full_registry(series)
         assert _without_created(await render_metrics(registry)) == _without_created(generate_latest(registry))
+
+
+class _Rooms(Collector):
+    """A family with as many series as it is told, some of them with nasty labels."""
+
+    def __init__(self, rooms: int) -> None:
+        self._rooms = rooms
+
+    def collect(self) -> Iterator[Metric]:
+        yield LargeFamily("room_seconds", "How long\nin it", "histogram", ("room", "le"), self._rows)
+
+    def _rows(self) -> Iterator[Row]:
+        for number in range(self._rooms):
+            room = f'a "room"\\ \n {number}'
+            yield Row("_bucket", (room, "0.1"), number)
+            yield Row("_bucket", (room, "+Inf"), number + 1)
+            yield Row("_sum", (room,), number / 3)
+
+
+@pytest.mark.parametrize("rooms", [0, 1, SAMPLES_PER_CHUNK])
+async def test_a_large_family_has_the_text_of_its_samples(rooms: int) -> None:
+    registry = CollectorRegistry()
+    registry.register(_Rooms(rooms))
+    rendered, as_usual = (await render_metrics(registry)).decode(), generate_latest(registry).decode()
+    assert list(text_string_to_metric_families(rendered)) == list(text_string_to_metric_families(as_usual))
+    assert rendered.count("\n") == as_usual.count("\n") == 2 + 3 * rooms
+    if rooms:
+        assert registry.get_sample_value("room_seconds_sum", {"room": 'a "room"\\ \n 0'}) == 0
 
 
 async def test_others_have_their_turn_meanwhile() -> None:

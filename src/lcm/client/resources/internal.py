@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcm.client.base import DEFAULT_PAGE_SIZE, A, Leader, Resource, api_path, encode_body, query_params
 from lcm.client.errors import StaleLeaderError
+from lcm.client.known_records import KnownRecords
 from lcm.client.responses import ApiRequest
 from lcm.core.controller.leader_election import StaleTermError
 from lcm.model.access import CmlCredentials, RevealedLicenseToken
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel, SecretStr
 
+    from lcm.client.transport import Transport
     from lcm.model.lablet.record import LabletStatusUpdate, PlacementBatch, PlacementResult, ReleaseLabletRequest
     from lcm.model.lablet.status import LabletStatus
     from lcm.model.system import ControllerReport
@@ -48,6 +50,10 @@ class InternalApi(Resource):
     A write carries the leader's headers and is sent once. `StaleTermError`: the control plane has seen a newer term and
     changed nothing; the sender must stop acting.
     """
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport)
+        self._known_workers = KnownRecords(Worker)
 
     async def _read(self, name: str, model: type[A], *path: str) -> A:
         return await self._send(ApiRequest(f"internal.{name}", "GET", api_path("internal", *path)), model)
@@ -105,7 +111,8 @@ class InternalApi(Resource):
     ) -> AsyncIterator[Worker]:
         """Workers that match all filters."""
         query = query_params(aws_region=aws_region, exclude_statuses=exclude_statuses)
-        return self._pages("internal.workers", api_path("internal", "workers"), Page[Worker], query, page_size)
+        path = api_path("internal", "workers")
+        return self._pages("internal.workers", path, Page[Worker], query, page_size, self._known_workers)
 
     async def worker(self, worker_id: str) -> Worker:
         """One worker."""

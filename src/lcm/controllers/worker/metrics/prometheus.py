@@ -5,15 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
+from lcm.http.exposition import LargeFamily, Row
 from lcm.model.worker.conditions import ConditionType, is_condition_true
 from lcm.model.worker.status import WorkerStatus
 
@@ -117,48 +116,57 @@ class PerWorkerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All current series."""
-        durations, drift, state, tier = self.describe()
-        for worker_id, spent in self._durations.items():
-            durations.samples += _histogram_samples(worker_id, spent)
-        drift.samples += [
-            Sample("worker_drift_detected_total", {_WORKER_ID: worker_id, "drift_type": kind}, count)
+        yield from self.describe()
+
+    def describe(self) -> tuple[Metric, ...]:
+        """The families. Registration reads their names, and no series."""
+        return (
+            LargeFamily(
+                _DURATION,
+                "How long a pass over a worker took",
+                "histogram",
+                (_WORKER_ID, "le"),
+                self._duration_rows,
+            ),
+            LargeFamily(
+                "worker_drift_detected",
+                "How often the state of an instance differed from its worker's status",
+                "counter",
+                (_WORKER_ID, "drift_type"),
+                self._drift_rows,
+            ),
+            LargeFamily(
+                "worker_ec2_state",
+                "1 for the current state of the instance",
+                "gauge",
+                (_WORKER_ID, "state"),
+                lambda: [Row("", each, 1) for each in self._states.items()],
+            ),
+            LargeFamily(
+                "worker_cml_license_status",
+                "1 if CML is registered",
+                "gauge",
+                (_WORKER_ID, "tier"),
+                lambda: [Row("", (worker_id, name), int(on)) for worker_id, (name, on) in self._tiers.items()],
+            ),
+        )
+
+    def _duration_rows(self) -> Iterator[Row]:
+        for worker_id, spent in list(self._durations.items()):  # passes go on while the text is rendered
+            total, labels, count = spent.total, (worker_id,), 0
+            counts = tuple(spent.counts)
+            for bound, more in zip(_BOUNDS, counts, strict=True):
+                count += more
+                yield Row("_bucket", (worker_id, bound), count)
+            yield Row("_count", labels, count)
+            yield Row("_sum", labels, total)
+
+    def _drift_rows(self) -> list[Row]:
+        return [
+            Row("_total", (worker_id, kind), count)
             for worker_id, counts in self._drifts.items()
             for kind, count in counts.items()
         ]
-        state.samples += [
-            Sample("worker_ec2_state", {_WORKER_ID: worker_id, "state": name}, 1)
-            for worker_id, name in self._states.items()
-        ]
-        tier.samples += [
-            Sample("worker_cml_license_status", {_WORKER_ID: worker_id, "tier": name}, registered)
-            for worker_id, (name, registered) in self._tiers.items()
-        ]
-        yield from (durations, drift, state, tier)
-
-    def describe(self) -> tuple[Metric, Metric, Metric, Metric]:
-        """The names alone, so that registration does not collect."""
-        return (
-            HistogramMetricFamily(_DURATION, "How long a pass over a worker took", labels=[_WORKER_ID]),
-            CounterMetricFamily(
-                "worker_drift_detected",
-                "How often the state of an instance differed from its worker's status",
-                labels=[_WORKER_ID, "drift_type"],
-            ),
-            GaugeMetricFamily(
-                "worker_ec2_state", "1 for the current state of the instance", labels=[_WORKER_ID, "state"]
-            ),
-            GaugeMetricFamily("worker_cml_license_status", "1 if CML is registered", labels=[_WORKER_ID, "tier"]),
-        )
-
-
-def _histogram_samples(worker_id: str, spent: _DurationHistogram) -> list[Sample]:
-    labels = {_WORKER_ID: worker_id}
-    upto = list(accumulate(spent.counts))
-    buckets = [
-        Sample(f"{_DURATION}_bucket", {_WORKER_ID: worker_id, "le": bound}, count)
-        for bound, count in zip(_BOUNDS, upto, strict=True)
-    ]
-    return [*buckets, Sample(f"{_DURATION}_count", labels, upto[-1]), Sample(f"{_DURATION}_sum", labels, spent.total)]
 
 
 _by_registry: WeakKeyDictionary[CollectorRegistry, PerWorkerMetrics] = WeakKeyDictionary()

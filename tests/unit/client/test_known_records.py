@@ -1,0 +1,81 @@
+"""Lists of workers: only what changed is decoded again, and nothing is kept for longer than somebody uses it."""
+
+from __future__ import annotations
+
+import gc
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lcm.client import ProtocolError
+from lcm.model.access import Role
+from lcm.model.worker.requests import CreateWorkerRequest
+from tests.unit.client.fakes import FaultyNetwork, ScriptedServer, json_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lcm.client import Client
+    from lcm.model.worker.record import Worker
+    from tests.support.virtual.control_plane import TestPlane
+
+
+async def listed(client: Client) -> dict[str, Worker]:
+    return {worker.id: worker async for worker in client.internal.workers(page_size=2)}
+
+
+@pytest.fixture
+async def workers(plane: TestPlane, connect: Callable[..., Client]) -> list[str]:
+    client = connect(FaultyNetwork(plane.app), plane.tokens[Role.OPERATOR])
+    requests = [CreateWorkerRequest(name=f"w{number}", template_name="small") for number in range(5)]
+    return [(await client.workers.create(request)).id for request in requests]
+
+
+async def test_what_has_not_changed_is_the_same_object(
+    plane: TestPlane, connect: Callable[..., Client], workers: list[str]
+) -> None:
+    controller = connect(FaultyNetwork(plane.app), plane.tokens[Role.CONTROLLER])
+    people = connect(FaultyNetwork(plane.app), plane.tokens[Role.OPERATOR])
+    before = await listed(controller)
+    assert sorted(before) == sorted(workers)
+    await people.workers.stop(workers[3])
+    after = await listed(controller)
+    assert {key for key in workers if after[key] is not before[key]} == {workers[3]}
+    assert after[workers[3]] == await controller.internal.worker(workers[3])
+
+
+async def test_a_restored_store_with_the_same_versions_is_read_anew(
+    connect: Callable[..., Client], plane: TestPlane, workers: list[str]
+) -> None:
+    worker = await connect(FaultyNetwork(plane.app), plane.tokens[Role.OPERATOR]).workers.get(workers[0])
+    stored = json.loads(worker.model_dump_json())
+    restored = {**stored, "name": "other", "updated_at": "2026-01-01T00:00:00Z"}
+    server = ScriptedServer(json_response({"items": [stored]}), json_response({"items": [restored]}))
+    client = connect(FaultyNetwork(server))
+    first, second = await listed(client), await listed(client)
+    assert (first[worker.id].name, second[worker.id].name) == (worker.name, "other")
+
+
+async def test_nothing_is_kept_that_nobody_uses(
+    plane: TestPlane, connect: Callable[..., Client], workers: list[str]
+) -> None:
+    controller = connect(FaultyNetwork(plane.app), plane.tokens[Role.CONTROLLER])
+    one = (await listed(controller))[workers[0]]
+    gc.collect()
+    assert list(controller.internal._known_workers._known.values()) == [one]
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({"items": [{"id": "w", "version": 1, "updated_at": "2026-01-01T00:00:00Z"}]}, r"items\.0\.name"),
+        ({"items": ["w"]}, r"items\.0"),
+        ({"items": None}, "items"),
+        ({"items": [], "next_cursor": 3}, "next_cursor"),
+        ([], "body"),
+    ],
+)
+async def test_an_invalid_page_names_the_field(body: Any, where: str, connect: Callable[..., Client]) -> None:
+    with pytest.raises(ProtocolError, match=f"internal.workers: invalid response: {where}"):
+        await listed(connect(FaultyNetwork(ScriptedServer(json_response(body)))))
