@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from lcm.model.base import Page
 
 D = TypeVar("D", bound=BaseModel)
+_MAX_PAGES = 1_000  # 100,000 workers
 
 
 class KnownRecords(Generic[D]):
@@ -28,17 +31,33 @@ class KnownRecords(Generic[D]):
     def __init__(self, model: type[D]) -> None:
         self._model = model
         self._known: WeakValueDictionary[str, D] = WeakValueDictionary()
+        self._pages: OrderedDict[bytes, tuple[list[ref[D]], str | None]] = OrderedDict()  # by digest of the body
 
     def decode_page(self, call: ApiRequest, body: bytes, page: type[Page[D]]) -> Page[D]:
         """A page of a list, with the objects of earlier lists where nothing changed."""
+        digest = blake2b(body, digest_size=16).digest()
+        if (same := self._same_page(digest)) is not None:
+            return page.model_construct(items=same[0], next_cursor=same[1])
         try:
             content = from_json(body)
             items, next_cursor = tuple(map(self._decode, content["items"])), content.get("next_cursor")
             if isinstance(next_cursor, str | None):
+                self._remember(digest, items, next_cursor)
                 return page.model_construct(items=items, next_cursor=next_cursor)
         except (ValueError, TypeError, LookupError, AttributeError):
             pass
         return decode_body(call, body, page)  # its error names the field
+
+    def _same_page(self, digest: bytes) -> tuple[tuple[D, ...], str | None] | None:
+        """The content of a page with the same bytes, if all its records are still in use."""
+        references, next_cursor = self._pages.get(digest, ([], None))
+        items = tuple(item for reference in references if (item := reference()) is not None)
+        return (items, next_cursor) if items and len(items) == len(references) else None
+
+    def _remember(self, digest: bytes, items: tuple[D, ...], next_cursor: str | None) -> None:
+        self._pages[digest] = ([ref(item) for item in items], next_cursor)
+        while len(self._pages) > _MAX_PAGES:
+            self._pages.popitem(last=False)
 
     def _decode(self, item: dict[str, Any]) -> D:
         known: Any = self._known.get(item["id"])

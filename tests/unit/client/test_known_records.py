@@ -57,6 +57,30 @@ async def test_a_restored_store_with_the_same_versions_is_read_anew(
     assert (first[worker.id].name, second[worker.id].name) == (worker.name, "other")
 
 
+async def test_a_page_with_the_same_bytes_is_not_decoded(
+    plane: TestPlane, connect: Callable[..., Client], workers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = connect(FaultyNetwork(plane.app), plane.tokens[Role.CONTROLLER])
+    before = await listed(controller)
+    monkeypatch.setattr("lcm.client.known_records.from_json", None)
+    after = await listed(controller)
+    assert list(after) == list(before)
+    assert all(after[key] is before[key] for key in workers)
+
+
+async def test_pages_whose_records_were_dropped_are_decoded_again(
+    plane: TestPlane, connect: Callable[..., Client], workers: list[str]
+) -> None:
+    controller = connect(FaultyNetwork(plane.app), plane.tokens[Role.CONTROLLER])
+    before = await listed(controller)
+    kept = before.pop(workers[0])
+    del before
+    gc.collect()
+    after = await listed(controller)
+    assert sorted(after) == sorted(workers)
+    assert after[workers[0]] is kept
+
+
 async def test_nothing_is_kept_that_nobody_uses(
     plane: TestPlane, connect: Callable[..., Client], workers: list[str]
 ) -> None:
