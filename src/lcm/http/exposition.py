@@ -56,10 +56,14 @@ class LargeFamily(Metric):
 
     def lines(self) -> Iterator[str]:
         """One line for each series."""
-        beginnings = tuple(f'{label}="' for label in self._labels)
+        names = self._labels
+        sorted_by_name = [
+            [(names[at] + '="', at) for at in sorted(range(count), key=names.__getitem__)]
+            for count in range(len(names) + 1)
+        ]
         name = self.name
         for suffix, labels, value in self._rows():
-            pairs = '",'.join([begin + _escape(text) for begin, text in zip(beginnings, labels, strict=False)])
+            pairs = '",'.join([begin + _escape(labels[at]) for begin, at in sorted_by_name[len(labels)]])
             number = f"{value}.0" if type(value) is int else floatToGoString(value)  # type: ignore[no-untyped-call]
             yield f'{name}{suffix}{{{pairs}"}} {number}\n'
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from lcm.http.exposition import SAMPLES_PER_CHUNK, LargeFamily, Row, render_metrics
@@ -57,9 +56,9 @@ class _Rooms(Collector):
 async def test_a_large_family_has_the_text_of_its_samples(rooms: int) -> None:
     registry = CollectorRegistry()
     registry.register(_Rooms(rooms))
-    rendered, as_usual = (await render_metrics(registry)).decode(), generate_latest(registry).decode()
-    assert list(text_string_to_metric_families(rendered)) == list(text_string_to_metric_families(as_usual))
-    assert rendered.count("\n") == as_usual.count("\n") == 2 + 3 * rooms
+    rendered = await render_metrics(registry)
+    assert rendered == generate_latest(registry)
+    assert rendered.count(b"\n") == 2 + 3 * rooms
     if rooms:
         assert registry.get_sample_value("room_seconds_sum", {"room": 'a "room"\\ \n 0'}) == 0
 
