@@ -86,6 +86,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "leadership reset": ("lcm leadership reset worker-controller",),
     "dashboard": ("lcm dashboard",),
     "login": ("lcm login https://lcm.example.org",),
+    "logout": ("lcm logout", "lcm logout https://lcm.example.org"),
     "contexts list": ("lcm contexts list",),
     "contexts use": ("lcm contexts use school",),
     "contexts remove": ("lcm contexts remove school",),

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.auth.headers import SecurityHeadersMiddleware
 from lcm.control_plane.http import errors, internal, routing
-from lcm.control_plane.http.api import activity, auth, definitions, fleet, lablets, subscriptions, templates, workers
+from lcm.control_plane.http.api import (
+    activity,
+    auth,
+    command_line,
+    definitions,
+    fleet,
+    lablets,
+    subscriptions,
+    templates,
+    workers,
+)
 from lcm.control_plane.http.openapi import DocumentedApp
 from lcm.control_plane.web import routing as site
 from lcm.http.request_limits import MAX_BODY_BYTES, RequestLimitsMiddleware
@@ -53,6 +63,7 @@ def make_app(services: Services, version: str) -> FastAPI:
         subscriptions.router,
         auth.router,
         auth.session_router,
+        command_line.router,
         internal.router,
     ]
     app.api_routers = routers

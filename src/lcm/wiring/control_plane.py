@@ -14,6 +14,7 @@ import yaml
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from lcm.control_plane.app import make_app
+from lcm.control_plane.auth.oidc.command_line import CommandLineSignIns
 from lcm.control_plane.auth.oidc.renewal import SessionRenewal
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter
 from lcm.control_plane.auth.security_log import SecurityLog, SecurityLogWriter
@@ -262,14 +263,17 @@ def _make_authenticator(
     )
     tokens = TokenService(store, configured)
     verifier, sign_in = make_oidc(settings, settings.lcm_ca_file, box, http)
+    renewal = None if sign_in is None else SessionRenewal(store, box, sign_in)
+    sessions = SessionService(store, tokens, box, renewal)
     return Authenticator(
         tokens,
-        SessionService(store, tokens, box, None if sign_in is None else SessionRenewal(store, box, sign_in)),
+        sessions,
         SignInRateLimiter(),
         SignInLinks(store),
         SecurityLog(store, on_commit),
         verifier,
         sign_in,
+        None if sign_in is None else CommandLineSignIns(sign_in, sessions, box),
     )
 
 

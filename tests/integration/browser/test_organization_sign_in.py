@@ -1,37 +1,36 @@
-"""Signing in with a real identity provider, through two control planes that share a store."""
+"""Signing browsers and command lines in with a real identity provider, at two control planes that share a store."""
 
 from __future__ import annotations
 
-import asyncio
+import json
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from playwright.sync_api import expect
 
-from lcm.control_plane.auth.session_record import SESSIONS, StoredSession, put_session
-from lcm.control_plane.store.mongo.store import MongoStore
-from lcm.control_plane.store.port import RevisionConflictError
-from lcm.core import clock
 from tests.support.auth.identity_provider import CLIENT_ID, CLIENT_SECRET
+from tests.support.network.balancer import Balancer
+from tests.support.run import watchdog
 from tests.support.servers.mongod import database_name
 from tests.support.servers.processes import wait_until
+from tests.support.servers.pseudo_terminal import PseudoTerminal
 from tests.support.servers.scripted_control_plane import ScriptedControlPlane
 from tests.support.web.actions import wait_until_live
+from tests.support.web.organization import allow_provider, answer, make_old
 from tests.support.web.pages import PHONE, accessibility_violations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from playwright.sync_api import Page
 
     from tests.support.auth.identity_provider import IdentityProvider
-    from tests.support.web.pages import PageWatch, Visits
+    from tests.support.web.pages import Visits
 
 KEY = "bGNtLXRlc3Qta2V5LWxjbS10ZXN0LWtleS1sY20tdGU="
 BUTTON = "Sign in with your organization"
@@ -73,20 +72,6 @@ def _people(planes: tuple[ScriptedControlPlane, ScriptedControlPlane], identity_
 
 def sessions_of_ann(plane: ScriptedControlPlane) -> list[dict[str, Any]]:
     return [each for each in plane.ask("GET", "/api/sessions")["items"] if each["name"] == "ann"]
-
-
-def allow_provider(watch: PageWatch, *patterns: str) -> None:
-    """The provider is another host, and it has no icon."""
-    watch.allow(r"another host: http://(localhost|127\.0\.0\.1):")
-    watch.allow(r"status of 404 .*favicon")
-    for pattern in patterns:
-        watch.allow(pattern)
-
-
-def answer(page: Page, account: str) -> None:
-    """Sign in at the provider."""
-    page.get_by_label("Account").fill(account)
-    page.get_by_role("button", name="Continue").click()
 
 
 def test_a_person_signs_in_returns_to_the_page_and_signs_out(
@@ -182,33 +167,6 @@ def test_an_answer_without_its_question_is_refused(
     wait_until(lambda: identity_provider.count("/token") == before, "nobody asks the provider for tokens")
 
 
-def make_old(store_url: str, minutes: float) -> None:
-    """Let the provider's last confirmation of every session be this many minutes ago."""
-
-    async def rewrite_one(store: MongoStore, key: str) -> None:
-        while (stored := await store.get(SESSIONS, key)) is not None:
-            session = StoredSession.model_validate_json(stored.body)
-            if session.grant is None:
-                return  # of a token
-            changes = {"checked_at": clock.now() - timedelta(minutes=minutes), "silent_until": None}
-            old = session.model_copy(update={"grant": session.grant.model_copy(update=changes)})
-            with suppress(RevisionConflictError):  # a control plane has just written it
-                await store.commit([put_session(key, old, stored.revision)])
-                return
-
-    async def rewrite() -> None:
-        store = MongoStore(store_url, urlsplit(store_url).path.strip("/"))
-        await store.open([SESSIONS])
-        try:
-            for listed in (await store.find(SESSIONS, limit=100)).items:
-                await rewrite_one(store, listed.id)
-        finally:
-            await store.close()
-
-    with ThreadPoolExecutor(1) as aside:  # Playwright has an event loop in this thread
-        aside.submit(asyncio.run, rewrite()).result()
-
-
 def test_a_person_who_loses_the_group_is_out(
     visits: Visits,
     planes: tuple[ScriptedControlPlane, ScriptedControlPlane],
@@ -270,3 +228,151 @@ def test_a_person_who_loses_the_group_is_out(
 def silences(planes: tuple[ScriptedControlPlane, ...]) -> list[object]:
     event = "identity provider did not confirm a session"
     return [each for plane in planes if plane.process for each in plane.process.logged(event)]
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Callable[..., PseudoTerminal]]:
+    """`lcm` in a pseudo-terminal, for a person with a home of their own."""
+    made: list[PseudoTerminal] = []
+
+    def start(*arguments: str) -> PseudoTerminal:
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", watchdog.VARIABLE) if name in os.environ}
+        env = {**kept, "HOME": str(tmp_path), "PYTHONUTF8": "1", "TZ": "UTC"}
+        made.append(PseudoTerminal(*arguments, env=env, columns=200))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def shown_address(terminal: PseudoTerminal, pattern: str) -> str:
+    """The address that a command has printed."""
+    found = re.search(pattern, terminal.text)
+    assert found is not None, terminal.text
+    return found[1]
+
+
+def enter_code(page: Page, login: PseudoTerminal, account: str | None) -> None:
+    """Enter the code of `lcm login` at the provider, as this person; None if it still knows them."""
+    login.expect("Ctrl-C cancels.")
+    page.goto(shown_address(login, r"or open (http://localhost:\S+)"))
+    page.get_by_role("button", name="Continue").click()
+    if account is not None:
+        answer(page, account)
+
+
+def said(*commands: PseudoTerminal) -> list[tuple[int, str]]:
+    return [(each.end(), each.text) for each in commands]
+
+
+def test_a_command_line_signs_in_with_a_code_through_any_control_plane(
+    visits: Visits,
+    planes: tuple[ScriptedControlPlane, ScriptedControlPlane],
+    identity_provider: IdentityProvider,
+    store_url: str,
+    terminal: Callable[..., PseudoTerminal],
+    tmp_path: Path,
+) -> None:
+    first, second = planes
+    context, watch = visits.context(first)
+    allow_provider(watch)
+    page = context.new_page()
+    with Balancer(first.plane_port, second.plane_port) as balancer:
+        login = terminal("login", balancer.url, "--name", "school")
+        enter_code(page, login, "ann")
+        login.expect(f"Signed in to {balancer.url} as ann (operator) until ")
+        login.expect("Saved as context school.")
+        assert login.end() == 0
+        assert set(balancer.connections) == {first.plane_port, second.plane_port}, "both have answered"
+        saved = tmp_path / ".config" / "lcm" / "contexts.json"
+        assert saved.stat().st_mode & 0o777 == 0o600
+        token = json.loads(saved.read_text())["contexts"]["school"]["token"]
+        assert token not in login.raw
+        (listed,) = sessions_of_ann(second)
+        assert (listed["kind"], listed["identity"]) == ("command_line", f"oidc:{identity_provider.issuer}#ann")
+        [(code, text)] = said(terminal("whoami"))
+        assert (code, "ann" in text, "context school" in text) == (0, True, True)
+
+        # A second sign-in replaces the first, and ends it.
+        again = terminal("login", balancer.url, "--name", "school")
+        enter_code(page, again, None)
+        again.expect("Saved as context school.")
+        assert again.end() == 0
+        (other,) = sessions_of_ann(first)
+        assert other["id"] != listed["id"]
+
+        # Admins see it beside the sessions of browsers.
+        admin, _ = visits.open(first, "/system")
+        expect(admin.locator("#sessions tr", has_text="ann")).to_contain_text("command line")
+
+        identity_provider.change(people={"ann": {"groups": ["everyone"]}})
+        make_old(store_url, 5)
+        refused: list[tuple[int, str]] = []
+        # A control plane knows a session for some seconds without reading it again.
+        wait_until(lambda: bool(refused.extend(said(terminal("whoami"))) or refused[-1][0]), "the session is refused")
+        [code, text] = refused[-1]
+        assert code == 1
+        assert "your session has ended early: you or an admin ended it, or the identity provider no" in text
+        assert f"Run `lcm login {balancer.url}`" in text
+        assert sessions_of_ann(second) == []
+
+
+def test_a_person_cancels_a_sign_in_of_the_command_line(
+    visits: Visits,
+    planes: tuple[ScriptedControlPlane, ScriptedControlPlane],
+    terminal: Callable[..., PseudoTerminal],
+    tmp_path: Path,
+) -> None:
+    first, second = planes
+    context, watch = visits.context(first)
+    allow_provider(watch, r"status of 40[03]")
+    page = context.new_page()
+    denied = terminal("login", first.url)
+    enter_code(page, denied, "nobody-the-provider-knows")
+    denied.expect("The sign-in was cancelled, or the identity provider denied it")
+    assert denied.end() == 1
+
+    interrupted = terminal("login", first.url)
+    interrupted.expect("Ctrl-C cancels.")
+    interrupted.interrupt()
+    assert interrupted.end() == 130
+    assert not (tmp_path / ".config").exists()
+    assert sessions_of_ann(second) == []
+
+
+def test_a_command_line_signs_in_with_a_browser_where_the_provider_gives_no_codes(
+    visits: Visits,
+    planes: tuple[ScriptedControlPlane, ScriptedControlPlane],
+    identity_provider: IdentityProvider,
+    terminal: Callable[..., PseudoTerminal],
+) -> None:
+    first, second = planes
+    identity_provider.serve(second.url, codes=False, ann=["lab staff"])
+    context, watch = visits.context(first)
+    allow_provider(watch, r"status of 404")
+    page = context.new_page()
+    login = terminal("login", first.url)
+    login.expect("Ctrl-C cancels.")
+    address = shown_address(login, r"on this computer:\s+(http://127\S+)")
+    port = httpx.URL(address).params["port"]
+    assert httpx.get(f"http://127.0.0.1:{port}/?code=x&state=guessed", timeout=60).status_code == 404
+    page.goto(address)
+    answer(page, "ann")
+    expect(page.get_by_role("heading", name="Sign in the command line")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("ann (operator)")
+    assert accessibility_violations(page) == []
+    page.get_by_role("link", name="Continue").click()
+    expect(page.locator("body")).to_contain_text("go back to the command line")
+    login.expect(f"Signed in to {first.url} as ann (operator) until ")
+    assert login.end() == 0
+    (listed,) = sessions_of_ann(first)
+    assert listed["kind"] == "command_line"
+
+    logout = terminal("logout")
+    logout.expect(f"Signed out of {first.url}.")
+    assert logout.end() == 0
+    assert sessions_of_ann(second) == []
+    [(code, text), (repeated, reason)] = said(terminal("whoami"), terminal("logout"))
+    assert (code, f"Sign in: lcm login {first.url}" in text) == (1, True)
+    assert (repeated, f"you are not signed in to {first.url}" in reason) == (1, True)

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[3]
 SOURCE = Path(__file__).parent / "provider"
 CLIENT_ID = "lcm"
 CLIENT_SECRET = "a secret of tests: with +, % and :"
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _PROGRAMS = {"node": "nodejs", "npm": "npm"}
 _INSTALL = ("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 
@@ -85,14 +86,14 @@ class IdentityProvider:
             found: list[dict[str, Any]] = json.load(response)
             return found
 
-    def serve(self, *urls: str, **people: list[str]) -> None:
-        """Know the control planes at these addresses, and people with their groups."""
+    def serve(self, *urls: str, codes: bool = True, **people: list[str]) -> None:
+        """Know the control planes at these addresses, and people with their groups; `codes` are for devices."""
         client = {
             "client_id": CLIENT_ID,
             "client_secret": CLIENT_SECRET,
             "redirect_uris": [f"{url}/sign-in/oidc/callback" for url in urls],
             "post_logout_redirect_uris": [f"{url}/sign-in" for url in urls],
-            "grant_types": ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"],
+            "grant_types": ["authorization_code", "refresh_token", *([DEVICE_GRANT] if codes else [])],
             "response_types": ["code"],
         }
         known = {name: {"groups": groups} for name, groups in people.items()}

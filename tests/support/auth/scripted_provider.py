@@ -41,10 +41,14 @@ class ScriptedProvider:
         self.down = False
         self.token_error: dict[str, Any] | None = None
         self.with_refresh_token = True
+        self.device_answer = "authorization_pending"  # "approved", or another error code
+        self.device_refusal: dict[str, Any] | None = None
+        self.device_interval = 5.0
         self.requests: list[str] = []
         self.revoked: list[str] = []
         self._codes: dict[str, dict[str, str]] = {}
         self._refresh_tokens: set[str] = set()
+        self._device_codes: dict[str, tuple[float, float]] = {}  # when each expires, and when it may be asked again
         self._numbers = itertools.count(1)
 
     def sign_in(self, box: SecretBox | None = None, role_map: dict[str, Role] | None = None) -> OidcSignIn:
@@ -86,6 +90,8 @@ class ScriptedProvider:
             return httpx.Response(200, json=shown)
         assert request.headers["authorization"] == _basic(), "the client authenticates"
         fields = dict(parse_qsl(request.content.decode(), strict_parsing=True))
+        if path == "/device":
+            return self._device_code()
         if path == "/revoke":
             self.revoked.append(fields["token"])
             self._refresh_tokens.discard(fields["token"])
@@ -101,13 +107,41 @@ class ScriptedProvider:
             "userinfo_endpoint": f"{ISSUER}/me",
             "end_session_endpoint": f"{ISSUER}/end?lang=en",
             "revocation_endpoint": f"{ISSUER}/revoke",
+            "device_authorization_endpoint": f"{ISSUER}/device",
             "scopes_supported": ["openid", "profile", "groups"],
         }
         return {name: value for name, value in (plain | self.metadata_changes).items() if value is not None}
 
+    def _device_code(self) -> httpx.Response:
+        if self.device_refusal is not None:
+            return httpx.Response(400, json=self.device_refusal)
+        code, now = f"device-{next(self._numbers)}", asyncio.get_running_loop().time()
+        self._device_codes[code] = (now + 600, now + self.device_interval)
+        page = f"{ISSUER}/enter"
+        body = {"device_code": code, "user_code": "WDJB-MJHT", "verification_uri": page, "expires_in": 600}
+        return httpx.Response(200, json={**body, "verification_uri_complete": f"{page}?user_code=WDJB-MJHT"})
+
+    def _refuse_device_code(self, code: str) -> str | None:
+        """Why there are no tokens for a code, or None."""
+        if code not in self._device_codes:
+            return "invalid_grant"
+        (expires, next_poll), now = self._device_codes[code], asyncio.get_running_loop().time()
+        if now >= expires:
+            return "expired_token"
+        self._device_codes[code] = (expires, now + self.device_interval)
+        if now < next_poll:
+            return "slow_down"
+        if self.device_answer != "approved":
+            return self.device_answer
+        del self._device_codes[code]
+        return None
+
     def _issue(self, fields: dict[str, str]) -> httpx.Response:
         nonce = None
-        if fields["grant_type"] == "authorization_code":
+        if fields["grant_type"] == "urn:ietf:params:oauth:grant-type:device_code":
+            if (error := self._refuse_device_code(fields["device_code"])) is not None:
+                return httpx.Response(400, json={"error": error})
+        elif fields["grant_type"] == "authorization_code":
             asked = self._codes.pop(fields["code"], None)
             if asked is None:
                 return httpx.Response(400, json={"error": "invalid_grant"})

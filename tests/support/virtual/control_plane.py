@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from lcm.control_plane.app import make_app
+from lcm.control_plane.auth.oidc.command_line import CommandLineSignIns
+from lcm.control_plane.auth.oidc.renewal import SessionRenewal
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter
 from lcm.control_plane.auth.security_log import SecurityLog
 from lcm.control_plane.auth.session_record import SESSIONS
@@ -112,13 +114,16 @@ async def serving_plane(
     box = SecretBox([parse_key(generate_key(), "test")])
     tokens = TokenService(store)
     sign_in = None if make_sign_in is None else make_sign_in(box)
+    renewal = None if sign_in is None else SessionRenewal(store, box, sign_in)
+    sessions = SessionService(store, tokens, box, renewal)
     authenticator = Authenticator(
         tokens,
-        SessionService(store, tokens, box),
+        sessions,
         SignInRateLimiter(),
         SignInLinks(store),
         SecurityLog(store),
         sign_in=sign_in,
+        command_line=None if sign_in is None else CommandLineSignIns(sign_in, sessions, box),
     )
     stream = EventStream(store, feed)
     context = ControlPlaneContext(store, unit_of_work, box, ("eu-west-1", "us-east-1"))
@@ -137,6 +142,7 @@ async def serving_plane(
     await stream.stop()
     await feed.stop()
     await tokens.close()
+    await sessions.close()
     if sign_in is not None:
         await sign_in.close()
     await store.close()

@@ -1,25 +1,30 @@
-"""`lcm login`, `contexts`, `whoami` and `dashboard`: signing in to control planes."""
+"""`lcm login`, `logout`, `whoami` and `dashboard`: signing in to control planes."""
 
 from __future__ import annotations
 
 import getpass
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
 from lcm.cli.config import context_store
+from lcm.cli.config.contexts import load_contexts_or_exit
 from lcm.cli.errors import OK, CommandError, UsageError, print_error
-from lcm.cli.output.printer import Printer
-from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
-from lcm.cli.runtime.options import OutputFormat, OutputOption, make_command_group
+from lcm.cli.runtime.options import OutputFormat, make_command_group
 from lcm.cli.runtime.session import Session, run
 from lcm.cli.runtime.target import Target
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
     from lcm.model.access import CallerIdentity, SignInLink
+
+_SIGN_IN_SECONDS = 30.0  # the identity provider may need some of them
 
 
 login_app = make_command_group("Sign in to a control plane and save it as a context.")
@@ -39,27 +44,158 @@ def login(
     ] = None,
     keep_current: Annotated[bool, typer.Option("--keep-current", help="Keep the current context selected.")] = False,
 ) -> None:
-    """Sign in to a control plane. The token is read without echo, checked, and saved in a file only you can read."""
+    """Sign in to a control plane, with your organization's account or with a token.
+
+    If the control plane has an identity provider, you sign in there, with a code on any device or with a browser on
+    this computer, for 12 hours. Otherwise, or with an option for it, a token is read without echo. What is saved is in
+    a file that only you can read.
+    """
     try:
         by_host = context_name_from_url(url)
-        token = _read_token(token_stdin, token_file)
+        if url.lower().startswith("http://") and by_host != "local":
+            print_error("warning: the token is sent without encryption; use https:// for another machine", OK)
+        given = _read_token(token_stdin, token_file) if token_stdin or token_file is not None else None
+        earlier = load_contexts_or_exit().contexts.get(name or by_host)
+        save_as = _Destination(url.rstrip("/"), name or by_host, not keep_current, earlier)
+        if given is None and not _sign_in_at_provider(save_as):
+            given = _read_token(token_stdin, token_file)
+        if given is not None:
+            _sign_in_with_token(save_as, given)
     except CommandError as error:
         raise typer.Exit(print_error(str(error), error.code)) from None
 
-    async def work(session: Session) -> None:
-        session.target = Target(url, token, "login")
-        me = await session.client.access.whoami()
+
+@dataclass(frozen=True, slots=True)
+class _Destination:
+    """Where the user signs in, and the context that is saved; `earlier` is what it replaces."""
+
+    url: str
+    context: str
+    make_current: bool
+    earlier: context_store.Context | None
+
+    async def save(self, token: str, ends_at: datetime | None = None) -> None:
+        """Save the token. A session that nobody can use any more is ended."""
         try:
-            context_store.save(name or by_host, url.rstrip("/"), token, make_current=not keep_current)
+            context_store.save(self.context, self.url, token, make_current=self.make_current, ends_at=ends_at)
         except context_store.ContextStoreError as error:
             raise CommandError(str(error)) from None
-        if url.lower().startswith("http://") and by_host != "local":
-            print_error("warning: the token is sent without encryption; use https:// for another machine", OK)
-        session.printer.line(f"Signed in to {url} as {me.name} ({me.role}). Saved as context {name or by_host}.")
+        if self.earlier is not None and self.earlier.token != token:
+            await _end_session(self.earlier)
 
+
+def _sign_in_with_token(save_as: _Destination, token: str) -> None:
+    async def work(session: Session) -> None:
+        session.target = Target(save_as.url, token, "login")
+        me = await session.client.access.whoami()
+        await save_as.save(token)
+        context = save_as.context
+        session.printer.line(f"Signed in to {save_as.url} as {me.name} ({me.role}). Saved as context {context}.")
+
+    _run_or_exit(work, save_as.url)
+
+
+def _sign_in_at_provider(save_as: _Destination) -> bool:
+    """Whether the control plane has an identity provider, at which the user has signed in now."""
+    offered = True
+
+    async def work(session: Session) -> None:
+        nonlocal offered
+        from lcm.cli.output.durations import format_time_with_zone
+        from lcm.cli.runtime.client_factory import make_client
+        from lcm.cli.runtime.sign_in import sign_in
+
+        session.target = Target(save_as.url, None, "login")
+        client = make_client(session.target, seconds=_SIGN_IN_SECONDS)
+        try:
+            begun = await sign_in(client)
+        finally:
+            await client.aclose()
+        if begun is None:
+            offered = False
+            return
+        token = begun.token.get_secret_value()
+        session.target = Target(save_as.url, token, "login", begun.expires_at)
+        me = await session.client.access.whoami()  # its first use: a session that is never used ends soon
+        await save_as.save(token, begun.expires_at)
+        session.printer.line(
+            f"Signed in to {save_as.url} as {me.name} ({me.role}) until {format_time_with_zone(begun.expires_at)}."
+            f" Saved as context {save_as.context}."
+        )
+
+    _run_or_exit(work, save_as.url)
+    return offered
+
+
+def _run_or_exit(work: Callable[[Session], Awaitable[None]], url: str) -> None:
     code = run(work, server=url, output=OutputFormat.TABLE)
     if code != OK:
         raise typer.Exit(code)
+
+
+async def _end_session(context: context_store.Context) -> str:
+    """End the session of a context at its own control plane; returns why that failed, empty if it has ended."""
+    from lcm.cli.runtime.client_factory import describe_error, make_client
+    from lcm.client.errors import ClientError, UnauthenticatedError
+    from lcm.model.access import SESSION_TOKEN_PREFIX
+
+    if context.token is None or not context.token.startswith(SESSION_TOKEN_PREFIX):
+        return ""
+    target = Target(context.url, context.token, f"context {context.name}")
+    client = make_client(target)
+    try:
+        await client.access.sign_out()
+    except UnauthenticatedError:
+        return ""  # it has already ended
+    except ClientError as error:
+        return describe_error(error, target) or str(error)
+    finally:
+        await client.aclose()
+    return ""
+
+
+logout_app = make_command_group("End your session at a control plane and forget it here.")
+
+
+@logout_app.command()
+def logout(
+    which: Annotated[
+        str | None, typer.Argument(metavar="[URL]", help="URL or context name. Default: the current context.")
+    ] = None,
+) -> None:
+    """Sign out: end the session at the control plane, and remove it from this computer.
+
+    A token that an admin created is only removed here. It stays valid until it is revoked.
+    """
+    from lcm.model.access import SESSION_TOKEN_PREFIX
+
+    context = _signed_in_context(load_contexts_or_exit(), which)
+    is_session = (context.token or "").startswith(SESSION_TOKEN_PREFIX)
+
+    async def work(session: Session) -> None:
+        problem = await _end_session(context)
+        try:
+            context_store.forget_token(context.name)
+        except context_store.ContextStoreError as error:
+            raise CommandError(str(error)) from None
+        if problem:
+            until = "" if context.ends_at is None else f" It ends by itself at {context.ends_at:%Y-%m-%d %H:%M} UTC."
+            raise CommandError(f"{problem}. The session is removed here, but was not ended there.{until}")
+        session.printer.line(f"Signed out of {context.url}.")
+        if not is_session:
+            session.printer.line("The token stays valid until it is revoked: lcm tokens revoke")
+
+    _run_or_exit(work, context.url)
+
+
+def _signed_in_context(saved: context_store.ContextFile, which: str | None) -> context_store.Context:
+    name = saved.current if which is None else which
+    found = saved.contexts.get(name or "") or (None if which is None else saved.at(which))
+    if found is not None and found.token is not None:
+        return found
+    where = found.url if found is not None else which
+    problem = f"you are not signed in to {where}" if where else "you are not signed in: there is no current context"
+    raise typer.Exit(print_error(f"{problem}; all contexts: lcm contexts list", CommandError.code))
 
 
 def context_name_from_url(url: str) -> str:
@@ -75,78 +211,15 @@ def _read_token(from_input: bool, from_file: str | None) -> str:
 
     if from_file is not None:
         return read_token(from_file)
-    if from_input:
-        text = sys.stdin.readline().strip()
-    elif sys.stdin.isatty():
+    if sys.stdin.isatty():
         text = getpass.getpass("Token: ").strip()
+    elif from_input:
+        text = sys.stdin.readline().strip()
     else:
         raise UsageError("there is no terminal to ask for the token on: use --token-stdin or --token-file FILE")
     if not text:
         raise UsageError("no token given")
     return text
-
-
-contexts_app = make_command_group("Saved control planes: list, select, remove.")
-
-ContextArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a context, or a unique prefix.")]
-
-
-@contexts_app.command("list")
-def contexts_list(output: OutputOption = OutputFormat.TABLE) -> None:
-    """List contexts; the current one is marked. Tokens are not shown."""
-    saved = _load_contexts_or_exit()
-    printer = Printer(output)
-    every_context = sorted(saved.contexts.values(), key=lambda context: context.name)
-    if output is OutputFormat.NAME:
-        sys.stdout.write("".join(f"{context.name}\n" for context in every_context))
-    elif not printer.for_people:
-        printer.data(
-            [{"name": each.name, "url": each.url, "current": each.name == saved.current} for each in every_context]
-        )
-    elif every_context:
-        columns: list[Column[context_store.Context]] = [
-            Column("", lambda each: "*" if each.name == saved.current else " "),
-            Column("NAME", lambda each: each.name),
-            Column("URL", lambda each: each.url, min_width=20),
-            Column("TOKEN", lambda each: "saved" if each.token else "none", priority=1),
-        ]
-        printer.table(columns, every_context)
-    else:
-        printer.line("No contexts. Sign in: lcm login URL")
-
-
-@contexts_app.command("use")
-def contexts_use(name: ContextArgument) -> None:
-    """Select the context that commands use."""
-    found = _pick_context(name)
-    context_store.use(found)
-    sys.stdout.write(f"Current context: {found}, {_load_contexts_or_exit().contexts[found].url}.\n")
-
-
-@contexts_app.command("remove")
-def contexts_remove(name: ContextArgument) -> None:
-    """Remove a context. Its token stays valid until it is revoked."""
-    found = _pick_context(name)
-    context_store.remove(found)
-    sys.stdout.write(f"{found} removed. Its token stays valid until it is revoked: lcm tokens revoke\n")
-
-
-def _load_contexts_or_exit() -> context_store.ContextFile:
-    try:
-        return context_store.load()
-    except context_store.ContextStoreError as error:
-        raise typer.Exit(print_error(str(error), CommandError.code)) from None
-
-
-def _pick_context(text: str) -> str:
-    from lcm.cli.runtime.lookup import Candidate, pick_candidate
-
-    try:
-        return pick_candidate(
-            text, [Candidate(name, name) for name in _load_contexts_or_exit().contexts], "context", "lcm contexts list"
-        )
-    except CommandError as error:
-        raise typer.Exit(print_error(str(error), error.code)) from None
 
 
 whoami_app = make_command_group("Show your name and role.")

@@ -132,6 +132,7 @@ def _session_columns() -> list[Column[SessionInfo]]:
     return [
         Column("NAME", lambda each: each.name),
         Column("ROLE", lambda each: each.role.value),
+        Column("KIND", lambda each: each.kind.label, priority=2),
         Column("SIGNED IN", began, priority=1),
         Column("EXPIRES", lambda each: f"in {format_duration(each.expires_at - now)}", priority=2),
         Column("FROM", lambda each: each.address or "unknown", priority=3),
@@ -166,7 +167,7 @@ async def end_session(
     found = await find_session(session.client, which)
     effect = f"{found.name} has to sign in again there"
     session.forecast = [("then", effect)]
-    about = f"{found.name} ({found.role}), from {found.address or 'an unknown address'}"
+    about = f"{found.name} ({found.role}), {found.kind.label}, from {found.address or 'an unknown address'}"
     confirm_change(session, [about, f"{effect}."], "End this session?", yes=yes)
     ended = await session.client.access.end_session(found.id)
     session.printer.item(ended, ended.id, lambda each: session.printer.line(f"The session of {each.name} has ended."))

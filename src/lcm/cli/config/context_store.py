@@ -10,7 +10,8 @@ import json
 import os
 import re
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ class ContextStoreError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A control plane, and the token for it."""
+    """A control plane, and the token for it. `ends_at` is when the session of a session token ends."""
 
     name: str
     url: str
     token: str | None = field(default=None, repr=False)
+    ends_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +82,14 @@ def current() -> Context | None:
     return saved.contexts.get(saved.current or "")
 
 
-def save(name: str, url: str, token: str | None, make_current: bool = True) -> Context:
+def save(name: str, url: str, token: str | None, make_current: bool = True, ends_at: datetime | None = None) -> Context:
     """Add or replace a context."""
     if not _NAME_PATTERN.fullmatch(name):
         raise ContextStoreError(
             f"a context cannot be called {name!r}: letters, digits, dots, dashes and underscores only"
         )
     saved = load()
-    context = Context(name, url, token)
+    context = Context(name, url, token, ends_at)
     selected = name if make_current or saved.current is None else saved.current
     _write(ContextFile({**saved.contexts, name: context}, selected))
     return context
@@ -98,6 +100,14 @@ def use(name: str) -> Context:
     saved = load()
     _write(ContextFile(saved.contexts, name))
     return saved.contexts[name]
+
+
+def forget_token(name: str) -> None:
+    """Remove the token of a context; its address stays."""
+    saved = load()
+    _write(
+        ContextFile({**saved.contexts, name: replace(saved.contexts[name], token=None, ends_at=None)}, saved.current)
+    )
 
 
 def remove(name: str) -> None:
@@ -112,18 +122,30 @@ def _same_url(one: str, other: str) -> bool:
 
 
 def _decode(content: dict[str, Any]) -> ContextFile:
-    contexts = {
-        name: Context(name, str(entry["url"]), None if entry.get("token") is None else str(entry["token"]))
-        for name, entry in content["contexts"].items()
-    }
+    contexts = {name: _decode_context(name, entry) for name, entry in content["contexts"].items()}
     return ContextFile(contexts, content.get("current"))
+
+
+def _decode_context(name: str, entry: dict[str, Any]) -> Context:
+    token, ends_at = entry.get("token"), entry.get("ends_at")
+    return Context(
+        name,
+        str(entry["url"]),
+        None if token is None else str(token),
+        None if ends_at is None else datetime.fromisoformat(ends_at),
+    )
+
+
+def _encode_context(context: Context) -> dict[str, str | None]:
+    entry = {"url": context.url, "token": context.token}
+    return entry if context.ends_at is None else {**entry, "ends_at": context.ends_at.isoformat()}
 
 
 def _write(saved: ContextFile) -> None:
     """Replace the file atomically: a concurrent reader sees the old file or the new one."""
     content = {
         "current": saved.current,
-        "contexts": {name: {"url": each.url, "token": each.token} for name, each in saved.contexts.items()},
+        "contexts": {name: _encode_context(each) for name, each in saved.contexts.items()},
     }
     file_path = path()
     draft = file_path.with_name(f".{file_path.name}.{os.getpid()}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from lcm.client.errors import (
     UnauthenticatedError,
     UntrustedCertificateError,
 )
+from lcm.core import clock
 from lcm.http.network import NetworkTransport, make_tls
 
 if TYPE_CHECKING:
@@ -63,20 +65,24 @@ class ReadOnlyTransport:
         await self._wire.aclose()
 
 
-def make_client(target: Target, *, dry_run: bool = False, retry: bool = False) -> Client:
-    """A client without log output. With `retry`, requests without a response are retried where that is safe."""
+def make_client(target: Target, *, dry_run: bool = False, retry: bool = False, seconds: float | None = None) -> Client:
+    """A client without log output. With `retry`, requests without a response are retried where that is safe.
+
+    `seconds` is the longest time for one attempt, if it is not the usual one.
+    """
     if retry:
         silence_logs()
     try:
         tls = make_tls(target.url, _ca_file())
     except ValueError as error:
         raise CommandError(f"{CA_VARIABLE}: {error}") from None
+    limits = Limits(attempts=3 if retry else 1)
     wire = ReadOnlyTransport(NetworkTransport(idle_seconds=_IDLE_SECONDS, max_idle=1)) if dry_run else None
     try:
         return Client(
             target.url,
             target.token,
-            limits=Limits(attempts=3 if retry else 1),
+            limits=limits if seconds is None else replace(limits, attempt=seconds),
             wire=wire,
             tls=tls,
             with_metrics=False,
@@ -97,7 +103,7 @@ def describe_error(error: Exception, target: Target) -> str | None:
     if not isinstance(error, ClientError):
         return None
     if isinstance(error, UnauthenticatedError):
-        return f"{error.detail.rstrip('.')}. Sign in: lcm login {target.url}"
+        return _describe_sign_out(error, target)
     if isinstance(error, ApiError):
         problems = [f"{each.field}: {each.message}" for each in error.errors]
         return "\n".join(problems) if isinstance(error, InvalidRequestError) and problems else error.detail
@@ -113,6 +119,20 @@ def describe_error(error: Exception, target: Target) -> str | None:
     if isinstance(error, OutcomeUnknownError):
         return f"{error}. Check the current state before you retry"
     return str(error)
+
+
+def _describe_sign_out(error: UnauthenticatedError, target: Target) -> str:
+    from lcm.cli.output.durations import format_time_with_zone
+    from lcm.model.access import SESSION_TOKEN_PREFIX
+
+    if target.token is None or not target.token.startswith(SESSION_TOKEN_PREFIX):
+        return f"{error.detail.rstrip('.')}. Sign in: lcm login {target.url}"
+    if target.session_ends_at is not None and target.session_ends_at <= clock.now():
+        return f"your session ended at {format_time_with_zone(target.session_ends_at)}: run `lcm login {target.url}`"
+    return (
+        "your session has ended early: you or an admin ended it, or the identity provider no longer lets you in."
+        f" Run `lcm login {target.url}`"
+    )
 
 
 def show_dry_run(session: Session, stop: DryRunStopError) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lcm.cli.config import context_store
 from lcm.cli.errors import CommandError
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 URL_VARIABLE, TOKEN_VARIABLE, CA_VARIABLE = "LCM_URL", "LCM_TOKEN", "LCM_CA_FILE"
@@ -15,11 +19,12 @@ URL_VARIABLE, TOKEN_VARIABLE, CA_VARIABLE = "LCM_URL", "LCM_TOKEN", "LCM_CA_FILE
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The address of a control plane, and the token for it."""
+    """The address of a control plane, and the token for it. `session_ends_at` is known for a saved session."""
 
     url: str
     token: str | None = field(repr=False)
     source: str
+    session_ends_at: datetime | None = None
 
 
 def resolve_target(server: str | None = None, token_file: str | None = None) -> Target:
@@ -35,7 +40,10 @@ def resolve_target(server: str | None = None, token_file: str | None = None) -> 
         url, source = current.url, f"context {current.name}"
     else:
         url, source = DEFAULT_URL, "default"
-    return Target(url, _resolve_token(url, server, from_environment, token_file, saved), source)
+    token = _resolve_token(url, server, from_environment, token_file, saved)
+    context = saved.at(url)
+    ends_at = context.ends_at if context is not None and context.token == token else None
+    return Target(url, token, source, ends_at)
 
 
 def _resolve_token(

@@ -8,12 +8,17 @@ from lcm.client.base import DEFAULT_PAGE_SIZE, Resource, api_path, bearer_header
 from lcm.client.responses import ApiRequest
 from lcm.model.access import (
     CallerIdentity,
+    CommandLineSession,
+    CommandLineSignIn,
     CreatedToken,
     CreateTokenRequest,
+    PollSignInRequest,
+    RedeemSignInRequest,
     Role,
     SecretRotationResult,
     SessionInfo,
     SignInLink,
+    SignInPoll,
     TokenInfo,
 )
 from lcm.model.base import LenientModel, Page
@@ -23,11 +28,13 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
+    from pydantic import SecretStr
+
     from lcm.model.change_preview import ChangePreview
 
 
 class Access(Resource):
-    """The caller, tokens, sessions of browsers and secrets. Only browsers sign in and out with a session."""
+    """The caller, tokens, sessions and secrets. Only browsers sign in with a cookie."""
 
     async def whoami(self, token: str | None = None) -> CallerIdentity:
         """The caller and their role, or the owner of `token`. Raises ValueError if it is not a valid token."""
@@ -37,6 +44,26 @@ class Access(Resource):
     async def sign_in_link(self) -> SignInLink:
         """The path of a link that signs a browser in as the caller."""
         return await self._send(ApiRequest("access.sign-in-link", "POST", api_path("session", "links")), SignInLink)
+
+    async def start_sign_in(self) -> CommandLineSignIn:
+        """Start a sign-in of this command line at the identity provider; no token needed."""
+        call = ApiRequest("access.start-sign-in", "POST", api_path("session", "command-line"))
+        return await self._send(call, CommandLineSignIn)
+
+    async def poll_sign_in(self, handle: SecretStr) -> SignInPoll:
+        """Whether the person has entered the code; can be repeated, also after a lost response."""
+        path, body = api_path("session", "command-line", "poll"), encode_body(PollSignInRequest(handle=handle))
+        return await self._send(ApiRequest("access.poll-sign-in", "POST", path, body=body), SignInPoll)
+
+    async def redeem_sign_in(self, code: SecretStr, code_verifier: SecretStr) -> CommandLineSession:
+        """The session of a code that a browser brought; can be repeated, also after a lost response."""
+        path = api_path("session", "command-line", "redeem")
+        body = encode_body(RedeemSignInRequest(code=code, code_verifier=code_verifier))
+        return await self._send(ApiRequest("access.redeem-sign-in", "POST", path, body=body), CommandLineSession)
+
+    async def sign_out(self) -> None:
+        """End the session of the session token that this client sends; with another token it changes nothing."""
+        await self._transport.send_raw(ApiRequest("access.sign-out", "DELETE", api_path("session")))
 
     def tokens(self, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[TokenInfo]:
         """All tokens, without their secrets."""
@@ -72,7 +99,7 @@ class Access(Resource):
         return await self._send(ApiRequest("access.revoke-token", "DELETE", api_path("tokens", token_id)), TokenInfo)
 
     def sessions(self, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[SessionInfo]:
-        """All open sessions of browsers."""
+        """All open sessions of browsers and command lines."""
         return self._pages("access.sessions", api_path("sessions"), Page[SessionInfo], {}, page_size)
 
     async def end_session(self, session_id: str) -> SessionInfo:

@@ -54,12 +54,12 @@ class CsrfError(AccessError):
 
 
 class TooManyAttemptsError(AccessError):
-    """Too many failed sign-ins; retry after `retry_after` whole seconds."""
+    """Too many sign-ins failed, or as `what` says; retry after `retry_after` whole seconds."""
 
     code = ProblemCode.TOO_MANY_ATTEMPTS
 
-    def __init__(self, retry_after: int) -> None:
-        super().__init__(f"Too many failed sign-ins. Try again in {retry_after} s.")
+    def __init__(self, retry_after: int, what: str = "Too many failed sign-ins") -> None:
+        super().__init__(f"{what}. Try again in {retry_after} s.")
         self.retry_after = retry_after
 
 

@@ -11,11 +11,11 @@ from lcm.core import clock
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lcm.control_plane.auth.sessions import BrowserSession
+    from lcm.control_plane.auth.sessions import OpenSession
     from lcm.control_plane.secrets.encryption import Secret
 
 
-def check_csrf(session: BrowserSession, presented: str | None) -> None:
+def check_csrf(session: OpenSession, presented: str | None) -> None:
     """Raises `CsrfError` unless a change with a cookie carries the session's CSRF token."""
     received = (presented or "").encode("utf-8", "surrogatepass")
     if not hmac.compare_digest(received, session.csrf.reveal().encode()):
@@ -30,7 +30,7 @@ def cookie_name(*, secure: bool) -> str:
     return "__Host-lcm_session" if secure else "lcm_session"
 
 
-def session_cookie(session: BrowserSession, *, secure: bool) -> str:
+def session_cookie(session: OpenSession, *, secure: bool) -> str:
     """The value of a Set-Cookie header for a session."""
     seconds = max(0, int((session.expires_at - clock.now()).total_seconds()))
     return _set_cookie(cookie_name(secure=secure), session.id.reveal(), seconds, secure=secure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ from lcm.control_plane.auth.roles import Caller
 from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretLocation
 from lcm.control_plane.store.port import Kind, Put
 from lcm.core import clock
-from lcm.model.access import CallerKind, Role, SessionInfo
+from lcm.model.access import SESSION_TOKEN_PREFIX, CallerKind, Role, SessionInfo, SessionKind
 from lcm.model.base import CARRIED, Record, UtcDatetime
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ OIDC_MAX_AGE = timedelta(hours=12)
 SILENCE_LIMIT = timedelta(hours=1)
 """How long a session goes on while the identity provider does not respond."""
 
+FIRST_USE_LIMIT = timedelta(minutes=10)
+"""A session of a command line that is not used by then ends: its answer was lost, or nobody waited for it."""
+
+_SESSION_TOKEN_PATTERN = re.compile(SESSION_TOKEN_PREFIX + r"([0-9a-f]{64})")
 _MAX_ID_TOKEN = 8 * 1024
 
 
@@ -62,10 +67,13 @@ class StoredSession(Record):
     address: str = ""
     grant: ProviderGrant | None = None
     parent: str | None = None  # the session that a sign-in link was made with
+    kind: Annotated[SessionKind, CARRIED] = SessionKind.BROWSER
 
     @property
     def idle_timeout(self) -> timedelta:
-        """How long it lasts without use."""
+        """How long it lasts without use; a command line may rest until the session ends."""
+        if self.kind is SessionKind.COMMAND_LINE:
+            return OIDC_MAX_AGE
         return SESSION_IDLE_TIMEOUT if self.subject is None else OIDC_IDLE_TIMEOUT
 
     @property
@@ -86,6 +94,17 @@ def storage_key(session_id: str) -> str:
     return hashlib.sha256(session_id.encode()).hexdigest()
 
 
+def session_token(session_id: str) -> Secret:
+    """The bearer token of a command line's session."""
+    return Secret(SESSION_TOKEN_PREFIX + session_id)
+
+
+def session_id_of_token(text: str) -> str | None:
+    """The id in a session token; None for text of another format."""
+    match = _SESSION_TOKEN_PATTERN.fullmatch(text)
+    return match[1] if match else None
+
+
 def put_session(key: str, session: StoredSession, expected: int | None) -> Put:
     """The write of a session."""
     fields = {"expires_at": session.expires_at.timestamp()}
@@ -99,6 +118,7 @@ def session_info(stored: StoredDocument) -> SessionInfo:
         id=stored.id,
         name=session.name,
         role=session.role,
+        kind=session.kind,
         identity=session.caller.identity,
         address=session.address,
         signed_in_at=session.signed_in_at,

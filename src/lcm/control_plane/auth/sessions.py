@@ -1,6 +1,7 @@
-"""Browser sessions.
+"""Sessions of browsers and command lines.
 
 A token, or a sign-in at the identity provider, is exchanged for a random id in a cookie that scripts cannot read. A
+command line that signs in at the identity provider has such an id in its token, for 12 hours. A browser's
 session lasts `SESSION_IDLE_TIMEOUT` from its last use and `SESSION_MAX_AGE` in total, and never outlives the token
 behind it; one of the identity provider is shorter (`OIDC_IDLE_TIMEOUT`, `OIDC_MAX_AGE`). Only hashes of session ids are
 stored. Every sign-in creates a new id, so none can be planted in a browser beforehand.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from lcm.control_plane.auth.cache import BackgroundWrites, TtlCache
 from lcm.control_plane.auth.roles import Caller, ForbiddenError, UnauthenticatedError
 from lcm.control_plane.auth.session_record import (
+    FIRST_USE_LIMIT,
     OIDC_MAX_AGE,
     SESSION_MAX_AGE,
     SESSIONS,
@@ -36,7 +38,7 @@ from lcm.control_plane.records.kinds import find_all
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Delete, RevisionConflictError, Sort, Where
 from lcm.core import clock
-from lcm.model.access import Role, SessionInfo
+from lcm.model.access import Role, SessionInfo, SessionKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,8 +85,8 @@ class EndedSession:
 
 
 @dataclass(frozen=True, slots=True)
-class BrowserSession:
-    """An open session. `csrf` is embedded in our own pages and must be sent with every change."""
+class OpenSession:
+    """An open session. `csrf` is embedded in our own pages and must be sent with every change of a browser."""
 
     id: Secret
     csrf: Secret
@@ -119,12 +121,23 @@ class SessionService:
         if self._renewal is not None:
             await self._renewal.close()
 
-    async def begin(self, caller: Caller, address: str = "", issued: TokenSet | None = None) -> BrowserSession:
-        """Open a session for a caller who has just signed in; `issued` are the tokens of the identity provider."""
+    async def begin(
+        self,
+        caller: Caller,
+        address: str = "",
+        issued: TokenSet | None = None,
+        *,
+        kind: SessionKind = SessionKind.BROWSER,
+        session_id: str | None = None,
+    ) -> OpenSession:
+        """Open a session for a caller who has just signed in; `issued` are the tokens of the identity provider.
+
+        A `session_id` that was chosen before is taken once: a second session with it is a `RevisionConflictError`.
+        """
         if caller.role is Role.CONTROLLER:
             # Only this role reads secrets: no browser should have access to them.
             raise ForbiddenError("A controller's token cannot be used in a browser. Use a person's token.")
-        session_id = clock.rng().randbytes(_ID_BYTES).hex()
+        session_id = session_id or new_session_id()
         key, now = storage_key(session_id), clock.now()
         ends_at = now + (SESSION_MAX_AGE if caller.subject is None else OIDC_MAX_AGE)
         if caller.expires_at is not None:
@@ -139,21 +152,26 @@ class SessionService:
             signed_in_at=now,
             address=address[:_MAX_ADDRESS_LENGTH],
             parent=caller.session_key,
+            kind=kind,
         )
-        session = session.model_copy(update={"expires_at": min(now + session.idle_timeout, ends_at)})
+        unused = FIRST_USE_LIMIT if kind is SessionKind.COMMAND_LINE else session.idle_timeout
+        session = session.model_copy(update={"expires_at": min(now + unused, ends_at)})
         if issued is not None:
             assert self._box is not None, "a sign-in with the identity provider needs keys for its tokens"
             session = session.model_copy(update={"grant": seal_grant(issued, key, self._box, now)})
         await self._store.commit([put_session(key, session, None)])
         return _open_session(session_id, session)
 
-    async def resume(self, session_id: str) -> BrowserSession:
-        """The session of a cookie; raises `UnauthenticatedError` if it has ended or its token is no longer valid."""
+    async def resume(self, session_id: str, kind: SessionKind = SessionKind.BROWSER) -> OpenSession:
+        """The session of a cookie, or of a session token if it is that `kind`.
+
+        Raises `UnauthenticatedError` if it has ended, is of another kind, or its token is no longer valid.
+        """
         if not _SESSION_ID_PATTERN.fullmatch(session_id):
             raise UnauthenticatedError(_SESSION_ENDED)
         key = storage_key(session_id)
         session = await self._read_checked(key, may_wait=True)
-        if session is None or session.expires_at <= clock.now():
+        if session is None or session.kind is not kind or session.expires_at <= clock.now():
             raise UnauthenticatedError(_SESSION_ENDED)
         if session.token_id is not None and not await self._tokens.still_valid(session.token_id):
             raise UnauthenticatedError("The token that you signed in with has expired or was revoked.")
@@ -276,9 +294,14 @@ class SessionService:
                 return
 
 
-def _open_session(session_id: str, session: StoredSession) -> BrowserSession:
+def new_session_id() -> str:
+    """A random id."""
+    return clock.rng().randbytes(_ID_BYTES).hex()
+
+
+def _open_session(session_id: str, session: StoredSession) -> OpenSession:
     # Derived from the id, which another site can neither read nor guess, so nothing more is stored.
     csrf = hmac.new(session_id.encode(), b"lcm csrf", hashlib.sha256).hexdigest()
     key = session.parent or (storage_key(session_id) if session.grant is not None else None)
     caller = replace(session.caller, session_key=key)
-    return BrowserSession(id=Secret(session_id), csrf=Secret(csrf), caller=caller, expires_at=session.expires_at)
+    return OpenSession(id=Secret(session_id), csrf=Secret(csrf), caller=caller, expires_at=session.expires_at)

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Header, Request
 from pydantic import WithJsonSchema
 
-from lcm.control_plane.auth.oidc.sign_in import OidcSignIn
+from lcm.control_plane.auth.oidc.command_line import CommandLineSignIns
+from lcm.control_plane.auth.oidc.sign_in import FinishedSignIn, OidcSignIn
 from lcm.control_plane.auth.oidc.verifier import NoRoleError, OidcVerifier, looks_like_jwt
 from lcm.control_plane.auth.rate_limit import AcceptedCredentials, SignInRateLimiter
 from lcm.control_plane.auth.roles import Caller, TooManyAttemptsError, UnauthenticatedError
 from lcm.control_plane.auth.security_log import SecurityLog
 from lcm.control_plane.auth.session_cookies import attempt_from, check_csrf, session_id_from
-from lcm.control_plane.auth.sessions import BrowserSession, SessionService
+from lcm.control_plane.auth.session_record import session_id_of_token
+from lcm.control_plane.auth.sessions import OpenSession, SessionService
 from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.auth.tokens import TokenService, parse_token_id
 from lcm.control_plane.errors import ProblemError
@@ -24,7 +26,7 @@ from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.control_plane.records.unit_of_work import Leader
 from lcm.core import clock
 from lcm.http.callers import is_in_process
-from lcm.model.access import CallerKind, Role
+from lcm.model.access import CallerKind, Role, SessionKind
 from lcm.model.fleet.state import FIRST_TERM
 from lcm.model.problems import ProblemCode
 
@@ -42,7 +44,7 @@ _ETAG_PATTERN = r'^(\*|(W/)?"?[0-9]{1,15}"?)$'
 
 @dataclass(frozen=True, slots=True)
 class Authenticator:
-    """Authenticates requests by token, JWT or session cookie."""
+    """Authenticates requests by token, session token, JWT or session cookie."""
 
     tokens: TokenService
     sessions: SessionService
@@ -51,6 +53,7 @@ class Authenticator:
     security_log: SecurityLog
     oidc: OidcVerifier | None = None
     sign_in: OidcSignIn | None = None
+    command_line: CommandLineSignIns | None = None
     accepted: AcceptedCredentials = field(default_factory=AcceptedCredentials)
 
     async def authenticate(self, request: Request) -> Caller:
@@ -61,12 +64,13 @@ class Authenticator:
         return await self.authenticate_token(request, text)
 
     async def authenticate_token(self, request: Request, text: str) -> Caller:
-        """The caller that a token or JWT belongs to."""
+        """The caller that a token, session token or JWT belongs to."""
         if is_in_process(request.scope):
             return await self._verify(text)  # controllers of this process: no guess elsewhere may block them
         address = client_address(request)
         token_id = parse_token_id(text)
-        if token_id is None and not self.accepted.contains(address, text):
+        generated = token_id is not None or session_id_of_token(text) is not None
+        if not generated and not self.accepted.contains(address, text):
             self._check_rate(address)  # a token from the settings can be guessed, a generated one cannot
         try:
             caller = await self._verify(text)
@@ -79,20 +83,20 @@ class Authenticator:
         self.accepted.add(address, text)
         return caller
 
-    async def begin_session(self, request: Request, caller: Caller, issued: TokenSet | None = None) -> BrowserSession:
+    async def begin_session(self, request: Request, caller: Caller, issued: TokenSet | None = None) -> OpenSession:
         """Open a session for a caller who has just signed in; `issued` are the tokens of the identity provider."""
         session = await self.sessions.begin(caller, client_address(request), issued)
         self.security_log.signed_in(caller, client_address(request))
         return session
 
-    async def finish_sign_in(self, request: Request) -> tuple[BrowserSession, str]:
-        """Open a session with the answer of the identity provider; returns the page that was asked for too."""
+    async def finish_sign_in(self, request: Request) -> FinishedSignIn:
+        """The person, by the answer of the identity provider; no session is open yet."""
         assert self.sign_in is not None
         address = client_address(request)
         self._check_rate(address)
         cookie = attempt_from(request.cookies, secure=request.url.scheme == "https")
         try:
-            finished = await self.sign_in.finish(cookie, dict(request.query_params))
+            return await self.sign_in.finish(cookie, dict(request.query_params))
         except NoRoleError as error:
             self.security_log.no_role(error, address)
             raise
@@ -100,14 +104,13 @@ class Authenticator:
             self.rate_limiter.record_failure(address)
             self.security_log.refused(address, None, request.url.path, reason=str(error))
             raise
-        return await self.begin_session(request, finished.caller, finished.tokens), finished.return_to
 
     async def end_session(self, request: Request) -> str | None:
-        """Sign out: end the session of the cookie, if there is one.
+        """Sign out: end the session of the session token or cookie, if there is one.
 
         Returns where the browser goes to sign out at the identity provider too; None if the session has none.
         """
-        session_id = session_id_from(request.cookies, secure=request.url.scheme == "https")
+        session_id = _session_id(request)
         ended = None if session_id is None else await self.sessions.end(session_id)
         if ended is None:
             return None
@@ -123,7 +126,7 @@ class Authenticator:
 
     async def access_of(self, request: Request, caller: Caller) -> StreamAccess:
         """The access of a request that stays open: it ends with the token or session that it began with."""
-        session_id = session_id_from(request.cookies, secure=request.url.scheme == "https")
+        session_id = _session_id(request)
         by_session = caller.kind is CallerKind.SESSION and session_id is not None
 
         async def still_valid() -> bool:
@@ -138,6 +141,8 @@ class Authenticator:
 
     async def _verify(self, text: str) -> Caller:
         """Try tokens first: a token from the settings can have any form, also that of a JWT."""
+        if (session_id := session_id_of_token(text)) is not None:
+            return (await self.sessions.resume(session_id, SessionKind.COMMAND_LINE)).caller
         try:
             return await self.tokens.verify(text)
         except UnauthenticatedError:
@@ -153,6 +158,14 @@ class Authenticator:
         if request.method not in _SAFE_METHODS:
             check_csrf(session, request.headers.get(CSRF_HEADER))
         return session.caller
+
+
+def _session_id(request: Request) -> str | None:
+    """The session that a request belongs to: that of its bearer token, else that of its cookie."""
+    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return session_id_of_token(text.strip())
+    return session_id_from(request.cookies, secure=request.url.scheme == "https")
 
 
 def client_address(request: Request) -> str:

@@ -1,9 +1,11 @@
-"""The sign-in page, sign-in with the identity provider, sign-in links, and sign-out."""
+"""The sign-in page, sign-in with the identity provider, that of a command line, sign-in links, and sign-out."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -12,6 +14,8 @@ from lcm.control_plane.auth.oidc.sign_in import ATTEMPT_LIFETIME
 from lcm.control_plane.auth.roles import AccessError, Caller, CsrfError
 from lcm.control_plane.auth.session_cookies import attempt_cookie, expired_cookie, session_cookie
 from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.http.api.command_line import COMMAND_LINE_PATH, find_sign_ins
+from lcm.control_plane.http.deps import client_address
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.auth import SIGN_IN_PATH, is_fragment, safe_return_path
 from lcm.control_plane.web.forms import form_field, read_form
@@ -19,10 +23,33 @@ from lcm.control_plane.web.rendering import render_fragment
 from lcm.model.problems import HTTP_STATUS_BY_CODE, ProblemCode
 
 if TYPE_CHECKING:
-    from lcm.control_plane.auth.oidc.sign_in import OidcSignIn
+    from lcm.control_plane.auth.oidc.sign_in import FinishedSignIn, OidcSignIn
 
 router = APIRouter(include_in_schema=False)
 PROVIDER_PATH = f"{SIGN_IN_PATH}/oidc"
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+_STATE = re.compile(r"[A-Za-z0-9_-]{16,128}")
+_LAST_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class LoopbackRequest:
+    """What a command line waits for (RFC 8252): its port, its PKCE challenge (S256) and its state."""
+
+    port: int
+    code_challenge: str
+    state: str
+
+    @property
+    def page(self) -> str:
+        """The page that `lcm login` sends a person to."""
+        fields = {"port": self.port, "code_challenge": self.code_challenge, "state": self.state}
+        return f"{COMMAND_LINE_PATH}?{urlencode(fields)}"
+
+    def address(self, code: str) -> str:
+        """Where the browser brings the code. The host is fixed, so that no code leaves the computer."""
+        return f"http://127.0.0.1:{self.port}/?{urlencode({'code': code, 'state': self.state})}"
 
 
 @router.get(SIGN_IN_PATH)
@@ -34,14 +61,17 @@ async def sign_in_page(request: Request) -> Response:
 @router.get(PROVIDER_PATH)
 async def sign_in_with_provider(request: Request) -> Response:
     """Send the browser to the identity provider."""
-    sign_in = _provider_sign_in(request)
-    return_to = safe_return_path(request.query_params.get("next"))
-    try:
-        started = await sign_in.start(return_to)
-    except AccessError as error:
-        return _render_refusal(request, error, return_to)
-    cookie = attempt_cookie(started.cookie, ATTEMPT_LIFETIME.total_seconds(), secure=_is_secure(request))
-    return RedirectResponse(started.url, 303, {"Set-Cookie": cookie})
+    return await _go_to_provider(request, safe_return_path(request.query_params.get("next")))
+
+
+@router.get(COMMAND_LINE_PATH)
+async def sign_in_command_line(request: Request) -> Response:
+    """Send the browser to the identity provider, for a command line on the same computer that waits for it."""
+    asked = _loopback_request(f"{COMMAND_LINE_PATH}?{request.url.query}")
+    if asked is None:
+        detail = "this address is not one that lcm login prints; run lcm login again and open the whole address"
+        raise ProblemError(ProblemCode.INVALID, detail)
+    return await _go_to_provider(request, asked.page)
 
 
 @router.get(f"{PROVIDER_PATH}/callback")
@@ -49,14 +79,18 @@ async def finish_sign_in(request: Request) -> Response:
     """The answer of the identity provider, which the browser brings back."""
     _provider_sign_in(request)
     secure = _is_secure(request)
+    authenticator = get_services(request).authenticator
     try:
-        session, return_to = await get_services(request).authenticator.finish_sign_in(request)
+        finished = await authenticator.finish_sign_in(request)
+        if (asked := _loopback_request(finished.return_to)) is not None:
+            response = await _finish_on_command_line(request, finished, asked)
+        else:
+            session = await authenticator.begin_session(request, finished.caller, finished.tokens)
+            # A page, not a redirect: browsers send no strict cookie while they follow redirects from another site.
+            response = render_fragment("moving_on.html", title="Signed in", url=safe_return_path(finished.return_to))
+            response.headers.append("Set-Cookie", session_cookie(session, secure=secure))
     except AccessError as error:
         response = _render_refusal(request, error, "/")
-    else:
-        # A page, not a redirect: browsers send no strict cookie while they follow redirects from another site.
-        response = render_fragment("moving_on.html", title="Signed in", url=safe_return_path(return_to))
-        response.headers.append("Set-Cookie", session_cookie(session, secure=secure))
     response.headers.append("Set-Cookie", attempt_cookie(None, 0, secure=secure))
     return response
 
@@ -100,6 +134,49 @@ async def sign_out(request: Request) -> Response:
     response = render_fragment("moving_on.html", title="Signed out of LCM", url=elsewhere)
     response.headers.update(headers)
     return response
+
+
+def _loopback_request(path: str) -> LoopbackRequest | None:
+    """The request in an address that `lcm login` printed; None for any other page or a part of such an address."""
+    page, _, query = path.partition("?")
+    if page != COMMAND_LINE_PATH:
+        return None
+    try:
+        fields = parse_qs(query, max_num_fields=10, strict_parsing=True)
+    except ValueError:
+        return None
+    port, challenge, state = (fields.get(name, [""])[0] for name in ("port", "code_challenge", "state"))
+    if not (_PORT.fullmatch(port) and _CHALLENGE.fullmatch(challenge) and _STATE.fullmatch(state)):
+        return None
+    return LoopbackRequest(int(port), challenge, state) if int(port) <= _LAST_PORT else None
+
+
+async def _finish_on_command_line(request: Request, finished: FinishedSignIn, asked: LoopbackRequest) -> HTMLResponse:
+    """Open a session for the command line, and let the person hand it over.
+
+    The person decides: another user of the same computer could wait at a port and send this page's address.
+    """
+    address = client_address(request)
+    session, code = await find_sign_ins(request).finish_in_browser(finished, address, asked.code_challenge)
+    get_services(request).authenticator.security_log.signed_in(session.caller, address)
+    caller = session.caller
+    return render_fragment(
+        "command_line_sign_in.html",
+        name=caller.name,
+        role=caller.role.value,
+        port=asked.port,
+        url=asked.address(code.reveal()),
+    )
+
+
+async def _go_to_provider(request: Request, return_to: str) -> Response:
+    sign_in = _provider_sign_in(request)
+    try:
+        started = await sign_in.start(return_to)
+    except AccessError as error:
+        return _render_refusal(request, error, return_to)
+    cookie = attempt_cookie(started.cookie, ATTEMPT_LIFETIME.total_seconds(), secure=_is_secure(request))
+    return RedirectResponse(started.url, 303, {"Set-Cookie": cookie})
 
 
 async def _start_session(request: Request, caller: Caller, return_to: str) -> Response:

@@ -16,7 +16,7 @@ from lcm.control_plane.auth.session_cookies import (
     session_cookie,
     session_id_from,
 )
-from lcm.control_plane.auth.sessions import BrowserSession
+from lcm.control_plane.auth.sessions import OpenSession
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
@@ -26,7 +26,7 @@ CALLER = Caller(name="ann", kind=CallerKind.SESSION, role=Role.VIEWER)
 
 @pytest.mark.parametrize("secure", [True, False])
 async def test_flags(secure: bool) -> None:
-    session = BrowserSession(Secret("a" * 64), Secret("b"), CALLER, expires_at=clock.after(3600))
+    session = OpenSession(Secret("a" * 64), Secret("b"), CALLER, expires_at=clock.after(3600))
     await asyncio.sleep(600)
     for text, value, seconds in (
         (session_cookie(session, secure=secure), "a" * 64, "3000"),

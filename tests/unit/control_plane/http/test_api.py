@@ -99,6 +99,9 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/session"): None,
     ("DELETE", "/api/session"): None,
     ("POST", "/api/session/links"): VIEWER,
+    ("POST", "/api/session/command-line"): None,
+    ("POST", "/api/session/command-line/poll"): None,
+    ("POST", "/api/session/command-line/redeem"): None,
     ("GET", "/api/subscriptions"): VIEWER,
     ("POST", "/api/subscriptions"): ADMIN,
     ("GET", "/api/subscriptions/{subscription_id}"): VIEWER,
@@ -170,8 +173,10 @@ async def test_each_role_may_do_what_the_matrix_says_and_nothing_else(plane: Tes
         if path == "/api/events/stream" and role is not None and may(role, needed):
             continue  # it has no end; its events are tested with the stream itself
         response = await plane.ask(method, filled, role=role)
-        if (method, path) == ("POST", "/api/session"):
-            assert response.status_code == 422  # signing in requires no role, but a token in the body
+        if path in ("/api/session", "/api/session/command-line/poll", "/api/session/command-line/redeem"):
+            assert response.status_code == (422 if method == "POST" else 401 if role is None else 204)
+        elif path == "/api/session/command-line":
+            assert response.status_code == 404  # signing in requires no role, but an identity provider
         elif role is None:
             assert (response.status_code, response.json()["code"]) == (401, "unauthenticated"), (method, path)
         elif may(role, needed):

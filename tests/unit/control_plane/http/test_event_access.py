@@ -7,8 +7,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.auth.session_cookies import session_cookie
+from lcm.control_plane.auth.session_record import session_token
 from lcm.core import clock
 from lcm.model.access import Role
+from tests.support.auth.scripted_provider import ScriptedProvider
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 
 if TYPE_CHECKING:
@@ -98,6 +100,31 @@ async def test_a_stream_ends_with_its_session() -> None:
         assert b"event: signed_out" in first.received
         await asyncio.sleep(13 * 3600)
         assert not second.is_open, "reading a stream is no use of a session"
+
+
+async def test_a_stream_of_a_command_line_ends_with_its_session() -> None:
+    provider = ScriptedProvider()
+    provider.device_answer = "approved"
+    async with serving_plane(make_sign_in=provider.sign_in) as plane:
+        sign_ins = plane.services.authenticator.command_line
+        assert sign_ins is not None
+        headers = []
+        for _ in range(2):
+            started = await sign_ins.start("192.0.2.1")
+            assert started is not None
+            await asyncio.sleep(5)
+            session = (await sign_ins.poll(started.handle.reveal(), "192.0.2.1")).session
+            assert session is not None
+            headers.append(bearer(session_token(session.id.reveal()).reveal()))
+        first, second = [stream async for stream in opened(plane, *headers)]
+        ended = await plane.ask("DELETE", "/api/session", role=None, headers={"Authorization": headers[0][1]})
+        assert ended.status_code == 204
+        await asyncio.sleep(11)
+        assert (first.is_open, second.is_open) == (False, True)
+        assert b"event: signed_out" in first.received
+        provider.claims["groups"] = ["students"]
+        await asyncio.sleep(300)
+        assert not second.is_open, "the group is lost, and so is the stream"
 
 
 async def test_streams_are_limited_per_caller() -> None:

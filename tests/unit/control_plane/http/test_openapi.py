@@ -20,7 +20,8 @@ from tests.unit.control_plane.http.test_api import NEEDED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OPEN = {("POST", "/api/session")}
+COMMAND_LINE = "/api/session/command-line"
+OPEN = {("POST", path) for path in ("/api/session", COMMAND_LINE, f"{COMMAND_LINE}/poll", f"{COMMAND_LINE}/redeem")}
 WITHOUT_JSON = {("GET", "/api/events/stream"), ("DELETE", "/api/session")}
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from http.cookies import SimpleCookie
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import pytest
 
+from lcm.control_plane.auth.oidc.sign_in import code_challenge
 from lcm.control_plane.records.kinds import AUDIT
 from lcm.model.access import Role
 from tests.support.auth.issuer import ISSUER
@@ -138,6 +142,56 @@ async def test_a_silent_provider_is_named_and_the_token_form_works(
     assert "The identity provider cannot be reached" in response.text
     signed_in = await browser.post("/sign-in", data={"token": site.tokens[Role.VIEWER], "next": "/system"})
     assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/system")
+
+
+COMMAND_LINE = "/sign-in/command-line"
+VERIFIER = "a-verifier-of-43-characters-at-the-very-least"
+ASKED = {"port": "41234", "code_challenge": code_challenge(VERIFIER), "state": "a-state-of-the-command-line"}
+
+
+async def test_a_command_line_gets_its_session_through_the_browser(
+    site: TestPlane, browser: httpx.AsyncClient, provider: ScriptedProvider
+) -> None:
+    provider.device_refusal = {"error": "unauthorized_client"}
+    started = await site.ask("POST", "/api/session/command-line", role=None)
+    assert started.json() == {"device": None, "browser_url": "http://lcm.test/sign-in/command-line"}
+    sent = await browser.get(COMMAND_LINE, params=ASKED)
+    assert sent.status_code == 303, sent.text
+    page = await browser.get(CALLBACK, params=provider.answer(sent.headers["location"]))
+    assert "asks to be signed in as <strong>ann (operator)</strong>" in page.text
+    assert "lcm_session" not in cookies(page), "the browser itself is not signed in"
+    [link] = re.findall(r'href="(http://127\.0\.0\.1:41234/[^"]+)"', page.text)
+    brought = dict(parse_qsl(urlsplit(html.unescape(link)).query))
+    assert brought["state"] == ASKED["state"]
+
+    async def redeem(verifier: str) -> httpx.Response:
+        body = {"code": brought["code"], "code_verifier": verifier}
+        return await site.ask("POST", "/api/session/command-line/redeem", role=None, json=body)
+
+    assert (await redeem("x" * 43)).status_code == 401
+    session = (await redeem(VERIFIER)).json()
+    assert (session["name"], session["role"]) == ("ann", "operator")
+    bearer = {"Authorization": f"Bearer {session['token']}"}
+    assert (await site.ask("GET", "/api/whoami", role=None, headers=bearer)).json()["name"] == "ann"
+    body = {"name": "alpha", "template_name": "small"}
+    assert (await site.ask("POST", "/api/workers", role=None, headers=bearer, json=body)).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"port": "0"},
+        {"port": "65536"},
+        {"port": "80@example.org"},
+        {"code_challenge": "short"},
+        {"state": "x"},
+        {"state": "a state with spaces"},
+    ],
+)
+async def test_addresses_that_lcm_login_does_not_print(browser: httpx.AsyncClient, changes: dict[str, str]) -> None:
+    refused = await browser.get(COMMAND_LINE, params={**ASKED, **changes})
+    assert refused.status_code == 422
+    assert "run lcm login again" in refused.text
 
 
 async def test_signing_out_goes_on_at_the_provider(

@@ -13,6 +13,7 @@ from urllib.parse import quote_plus, urlencode
 
 import structlog
 
+from lcm.control_plane.auth.oidc.device_code import GRANT_TYPE, parse_device_code
 from lcm.control_plane.auth.oidc.fetch import ProviderResponseError
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.core import clock
@@ -21,6 +22,7 @@ from lcm.core.text import single_line
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lcm.control_plane.auth.oidc.device_code import DeviceCode
     from lcm.control_plane.auth.oidc.fetch import ProviderConnection
 
 log = structlog.get_logger(__name__)
@@ -150,6 +152,18 @@ class Provider:
             }
         )
 
+    async def request_device_code(self) -> DeviceCode | None:
+        """A code that a person enters on any device (RFC 8628); None if the provider offers none."""
+        metadata = await self.metadata()
+        if metadata.device_authorization is None:
+            return None
+        fields = {"scope": self._scope(metadata)}
+        return parse_device_code(await self._accepted(metadata, metadata.device_authorization, fields))
+
+    async def exchange_device_code(self, device_code: Secret) -> TokenSet:
+        """The tokens of the person who entered the code; `TokenRefusedError` says why there are none, or none yet."""
+        return await self._tokens({"grant_type": GRANT_TYPE, "device_code": device_code.reveal()})
+
     async def refresh(self, refresh_token: Secret) -> TokenSet:
         """New tokens for a refresh token, which most providers accept once; raises `TokenRefusedError`."""
         return await self._tokens({"grant_type": "refresh_token", "refresh_token": refresh_token.reveal()})
@@ -170,9 +184,13 @@ class Provider:
 
     async def _tokens(self, fields: Mapping[str, str]) -> TokenSet:
         metadata = await self.metadata()
-        status, body = await self._post(metadata, metadata.token, fields)
+        return _token_set(await self._accepted(metadata, metadata.token, fields))
+
+    async def _accepted(self, metadata: ProviderMetadata, url: str, fields: Mapping[str, str]) -> Mapping[str, Any]:
+        """The answer to a form; raises `TokenRefusedError` for a refusal."""
+        status, body = await self._post(metadata, url, fields)
         if status == _OK and body:
-            return _token_set(body)
+            return body
         error = body.get("error")
         if status in _CLIENT_ERRORS and status != _TOO_MANY and isinstance(error, str):
             raise TokenRefusedError(_short(error), _short(body.get("error_description")))

@@ -132,7 +132,7 @@ class OidcSignIn:
         if answer.get("iss", self.provider.config.issuer) != self.provider.config.issuer:
             raise UnauthenticatedError("This sign-in was answered by another identity provider. Sign in again.")
         if "error" in answer:
-            raise self._refusal(answer["error"], answer.get("error_description", ""))
+            raise self.refusal(answer["error"], answer.get("error_description", ""))
         code = answer.get("code", "")
         if not 0 < len(code) <= _MAX_CODE_LENGTH or not code.isascii():
             raise UnauthenticatedError("The identity provider sent no code. Sign in again.")
@@ -141,7 +141,7 @@ class OidcSignIn:
             caller = await self.identify(tokens, attempt.nonce)
         except TokenRefusedError as error:
             log.warning("identity provider refused a code", error=error.code, description=error.description)
-            raise self._refusal(error.code, error.description) from None
+            raise self.refusal(error.code, error.description) from None
         except ProviderResponseError as error:
             raise unavailable(error) from None
         return FinishedSignIn(caller, tokens, attempt.return_to)
@@ -193,7 +193,8 @@ class OidcSignIn:
             return None
         return attempt if clock.now().timestamp() < attempt.expires_at else None
 
-    def _refusal(self, code: str, description: str) -> UnauthenticatedError:
+    def refusal(self, code: str, description: str) -> UnauthenticatedError:
+        """What a person is told about an error code of the provider."""
         shown = single_line(description, _MAX_SHOWN)
         if code in _REGISTRATION_CODES:
             return UnauthenticatedError(_REGISTRATION_PROBLEM.format(code=code, uri=self.provider.config.redirect_uri))

@@ -1,4 +1,4 @@
-"""Routes for the caller's identity, tokens, browser sessions and the rotation of stored secrets."""
+"""Routes for the caller's identity, tokens, sessions and the rotation of stored secrets."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def revoke_token(
 
 @router.get("/sessions")
 async def list_sessions(request: Request, caller: Admin, limit: Limit = 100, cursor: Cursor = None) -> SessionList:
-    """List open sessions of browsers, the one that expires last first."""
+    """List open sessions of browsers and command lines, the one that expires last first."""
     page = await get_services(request).authenticator.sessions.page(after=cursor, limit=limit)
     return SessionList(items=tuple(page.items), next_cursor=page.next_cursor)
 
@@ -204,7 +204,7 @@ async def make_link(request: Request, caller: Viewer) -> SignInLink:
 
 @session_router.delete("", status_code=204)
 async def sign_out(request: Request, caller: AnyCaller) -> Response:
-    """End the session of the cookie."""
+    """End the session of the cookie or of the session token."""
     secure = request.url.scheme == "https"
     await get_services(request).authenticator.end_session(request)
     return Response(status_code=204, headers={"Set-Cookie": expired_cookie(secure=secure)})
