@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,10 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from lcm.cli.commands import definitions, lablets, settings, worker_actions
+from lcm.cli.commands import definitions, lablets, settings
 from lcm.cli.commands import fleet as fleet_commands
+from lcm.cli.commands.worker import actions as worker_actions
+from lcm.cli.commands.worker import edit as worker_edit
 from lcm.cli.errors import CommandError
 from lcm.cli.runtime.client_factory import DryRunStopError, ReadOnlyTransport
 from lcm.cli.runtime.options import OutputFormat
@@ -34,6 +37,7 @@ from tests.support.virtual.full_platform import a_whole
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from lcm.model.worker.record import Worker
 
@@ -207,10 +211,10 @@ async def test_a_command_that_is_rejected_is_rejected_by_the_dry_run_in_the_same
         await fleet.create("beta", desired_status="STOPPED")
         refused: list[tuple[Callable[..., Awaitable[None]], tuple[str, ...], dict[str, Any]]] = [
             (worker_actions.drain_worker, ("alpha",), {}),
-            (worker_actions.edit_worker, ("alpha",), {"new_name": "beta"}),
-            (worker_actions.create_worker, ("beta",), {"template": "small"}),
-            (worker_actions.create_worker, ("gamma",), {"template": "small", "region": "eu-north-1"}),
-            (worker_actions.license_worker, ("alpha", "register"), {}),
+            (worker_edit.edit_worker, ("alpha",), {"new_name": "beta"}),
+            (worker_edit.create_worker, ("beta",), {"template": "small"}),
+            (worker_edit.create_worker, ("gamma",), {"template": "small", "region": "eu-north-1"}),
+            (worker_edit.license_worker, ("alpha", "register"), {}),
         ]
         for command, arguments, options in refused:
             texts = []
@@ -226,13 +230,13 @@ async def test_edit_and_create() -> None:
         await fleet.start()
         alpha = await fleet.running("alpha")
         edit = await tried(
-            fleet, worker_actions.edit_worker, "alpha", new_name="omega", tag=["team=red"], idle_detection=False
+            fleet, worker_edit.edit_worker, "alpha", new_name="omega", tag=["team=red"], idle_detection=False
         )
         assert edit["alpha"] == "name: alpha → omega; tags: none → team=red; idle_detection_enabled: yes → no"
         assert edit["then"] == "It will keep running when idle."
         after = await fleet.worker(alpha.id)
         assert (after.name, after.tags, after.idle_detection_enabled) == ("omega", {"team": "red"}, False)
-        create = await tried(fleet, worker_actions.create_worker, "beta", "small")
+        create = await tried(fleet, worker_edit.create_worker, "beta", "small")
         assert create["then"] == "An instance will be launched for it in eu-west-1."
         (beta,) = [each async for each in fleet.people.workers.list(q="beta")]
         launched = await fleet.until_ready(beta.id, within=3600)
@@ -255,10 +259,56 @@ async def test_a_new_token_waits_until_its_registration_is_requested() -> None:
         server = fleet.cml_of(worker)
         await asyncio.sleep(600)
         assert (server.calls["register"], server.calls["deregister"]) == (before, 0)
-        register = await tried(fleet, worker_actions.license_worker, "alpha", "register")
-        assert register["then"] == "CML will register the license now."
+        register = await tried(fleet, worker_edit.license_worker, "alpha", "register")
+        assert register["then"] == (
+            "CML will deregister its present license and then register with its stored token as soon as it responds."
+        )
         await fleet.until(lambda: server.calls["register"] == before + 1, "registered anew", within=600)
         assert server.calls["deregister"] == 1
+
+
+async def test_license_operations(tmp_path: Path) -> None:
+    """Registered with a token, again with the same, then deregistered, while it runs and while it is stopped."""
+    file = tmp_path / "token"
+    file.write_text("good-token")
+    async with a_fleet() as fleet:
+        await fleet.start()
+        worker = await fleet.running("alpha")
+        server = fleet.cml_of(worker)
+        register = await tried(fleet, worker_edit.license_worker, "alpha", "register", license_token_file=str(file))
+        assert register["alpha"] == "license unregistered → registration requested"
+        assert register["then"] == "CML will register with this token as soon as it responds."
+        assert "reported as stuck" in register["takes"]
+        await until_license(fleet, worker, LicenseStatus.REGISTERED)
+        calls = dict(server.calls)
+        again = await tried(fleet, worker_edit.license_worker, "alpha", "register", license_token_file=str(file))
+        assert again["then"] == "CML is already registered with this token."
+        await asyncio.sleep(600)
+        assert (server.calls["register"], server.calls["deregister"]) == (calls["register"], 0)
+
+        await fleet.people.fleet.hold(HOLD)
+        release = await tried(fleet, worker_edit.license_worker, "alpha", "deregister")
+        assert release["then"] == (
+            "Its license token is deleted at once. After the release of the hold, CML will deregister as soon as it"
+            " responds; Cisco then no longer counts the license."
+        )
+        assert not (await fleet.worker(worker.id)).has_license_token
+        await asyncio.sleep(600)
+        assert server.calls["deregister"] == 0
+        await fleet.people.fleet.release()
+        await until_license(fleet, worker, LicenseStatus.DEREGISTERED)
+        assert server.calls["deregister"] == 1
+        none = await tried(fleet, worker_edit.license_worker, "alpha", "deregister")
+        assert none["then"] == "CML has no license to deregister."
+
+        await fleet.people.workers.stop(worker.id)
+        await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=900)
+        later = await tried(fleet, worker_edit.license_worker, "alpha", "register", license_token_file=str(file))
+        assert later["then"] == "CML will register with this token once the worker is running."
+        await asyncio.sleep(600)
+        assert server.calls["register"] == calls["register"]
+        await fleet.people.workers.start(worker.id)
+        await until_license(fleet, worker, LicenseStatus.REGISTERED)
 
 
 async def test_settings() -> None:
@@ -289,7 +339,7 @@ async def test_lablets_and_definitions() -> None:
         await whole.define("pair", SMALL)
         create = await tried(fleet, lablets.create_lablet, "pair", name="one")
         assert create["then"].startswith("It would be placed on alpha ")
-        assert create["cost"] == ""
+        assert create["cost"] == "Nothing more than now."
         (lablet,) = await whole.lablets()
         lablet = await whole.until_status(lablet, LabletStatus.RUNNING)
         assert lablet.worker_id == worker.id
@@ -298,10 +348,20 @@ async def test_lablets_and_definitions() -> None:
 
         disable = await tried(fleet, definitions.disable_definition, "pair@1", yes=True)
         assert disable["pair@1"] == "enabled → disabled"
-        assert disable["then"] == "No new lablet will be created from this version; 1 existing lablet is unaffected."
+        assert disable["then"] == (
+            "No new lablet will be created from this version; 1 existing lablet is unaffected."
+            " No version of pair will be enabled: no lablet can be created from it."
+        )
         with pytest.raises(Exception, match="disabled"):
             await fleet.people.lablets.create(CreateLabletRequest(definition="pair@1", name="two"))
         assert (await whole.lablet(lablet.id)).status is LabletStatus.RUNNING
+
+        enable = await tried(fleet, definitions.enable_definition, "pair@1")
+        assert enable["pair@1"] == "disabled → enabled"
+        assert enable["then"] == (
+            "Lablets can be created from it. It will be used for new lablets of pair that name no version."
+        )
+        assert (await fleet.people.lablets.preview(CreateLabletRequest(definition="pair"))).definition == "pair@1"
 
         end = await tried(fleet, lablets.terminate_lablet, "one", yes=True)
         assert end["then"].startswith("The lab on alpha will be stopped, wiped and deleted;")
@@ -339,3 +399,38 @@ async def test_a_question_without_a_terminal_names_the_remedy() -> None:
             await settings.set_setting(a_session(fleet, dry_run=False), "min_workers", "2")
         unchanged = await fleet.people.fleet.settings()
         assert unchanged.scaling.min_workers == 0
+
+
+async def test_a_new_version_of_a_definition(tmp_path: Path) -> None:
+    """It is used where no version is named, and one that is disabled makes room for the one before it."""
+    file = tmp_path / "pair.yaml"
+    async with a_whole() as whole:
+        fleet = whole.fleet
+        await fleet.running("alpha")
+        await whole.define("pair", SMALL)
+        await whole.running("pair", name="one")
+        content = {"name": "pair", "version": "2", "topology": "nodes:\n- id: n0\n", "requirements": SMALL.model_dump()}
+        file.write_text(json.dumps(content))
+        create = await tried(fleet, definitions.create_definition, file)
+        assert create["pair@2"] == "is created"
+        assert create["then"] == (
+            "Lablets can be created from it. It will be used for new lablets of pair that name no version instead of"
+            " pair@1. 1 existing lablet is unaffected."
+        )
+        chosen = CreateLabletRequest(definition="pair")
+        assert (await fleet.people.lablets.preview(chosen)).definition == "pair@2"
+        same = await tried(fleet, definitions.create_definition, file)
+        assert (same["pair@2"], same["then"]) == ("exists with the same content (no change)", "No change needed.")
+        file.write_text(json.dumps(content | {"description": "another"}))
+        texts = []
+        for dry_run in (True, False):
+            with pytest.raises(Exception) as refusal:
+                await definitions.create_definition(a_session(fleet, dry_run=dry_run), file)
+            texts.append(str(getattr(refusal.value, "detail", refusal.value)))
+        assert texts[0] == f"this would be rejected: {texts[1]}"
+        disable = await tried(fleet, definitions.disable_definition, "pair@2", yes=True)
+        assert disable["then"] == (
+            "No new lablet will be created from this version; no current lablet uses it."
+            " New lablets of pair that name no version will use pair@1."
+        )
+        assert (await fleet.people.lablets.preview(chosen)).definition == "pair@1"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cli.commands import fleet as fleet_commands
-from lcm.cli.commands import maintenance, templates, tokens, worker_actions
+from lcm.cli.commands import maintenance, templates, tokens
+from lcm.cli.commands.worker import edit as worker_edit
 from lcm.cli.errors import CommandError
 from lcm.cloud.simulated.faults import ExternalAction
 from lcm.cml.types import CMLActivityEvent
@@ -208,9 +209,9 @@ async def test_adopt() -> None:
     async with a_whole() as whole:
         fleet = whole.fleet
         worker = await imported(fleet, launched_by_hand(fleet, "found", OURS, instance_type="t3.large"))
-        idle = await tried(fleet, worker_actions.adopt_worker, worker.name, schedulable=False)
+        idle = await tried(fleet, worker_edit.adopt_worker, worker.name, schedulable=False)
         assert idle["then"] == "It will take no lablets."
-        adopt = await tried(fleet, worker_actions.adopt_worker, worker.name, schedulable=True)
+        adopt = await tried(fleet, worker_edit.adopt_worker, worker.name, schedulable=True)
         assert adopt["then"].startswith("Lablets may be placed on it ")
         assert adopt["cost"] == f"It costs {format_usd(costs(await fleet.worker(worker.id)))} an hour."
         await whole.define("pair", SMALL)

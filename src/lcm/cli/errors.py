@@ -23,7 +23,9 @@ class UsageError(CommandError):
 
 def print_error(text: str, code: int) -> int:
     """Print one line per problem on standard error, and return the exit code."""
+    from lcm.cli.output.durations import local_times
+
     sys.stdout.flush()
-    for line in text.splitlines():
+    for line in local_times(text).splitlines():
         sys.stderr.write(f"lcm: {escape_unprintable(line)}\n")
     return code

@@ -7,7 +7,6 @@ from enum import StrEnum
 from pydantic import Field
 
 from lcm.model.base import LenientModel, StrictBool, StrictModel
-from lcm.model.formatting import count_with_verb
 from lcm.model.worker.requests import UpdateWorkerRequest
 from lcm.model.worker.template import WorkerTemplate
 
@@ -52,6 +51,19 @@ class PreviewTemplateRequest(StrictModel):
     template: WorkerTemplate | None = None
 
 
+class DefinitionAction(StrEnum):
+    """What can be done with a version of a lablet definition."""
+
+    ENABLE = "enable"
+    DISABLE = "disable"
+
+
+class PreviewDefinitionRequest(StrictModel):
+    """The action to preview."""
+
+    action: DefinitionAction
+
+
 class ChangePreview(LenientModel):
     """What a change would do now. Nothing is changed by the preview."""
 
@@ -69,9 +81,3 @@ class ChangePreview(LenientModel):
     can_leak_license: bool = Field(
         default=False, description="Whether a registered license would be deregistered first, which can be skipped."
     )
-
-
-def describe_disabled_definition(lablets: int) -> str:
-    """What disabling a version of a definition does, for the number of its lablets that have not ended."""
-    existing = f"{count_with_verb(lablets, 'existing lablet')} unaffected" if lablets else "no current lablet uses it"
-    return f"No new lablet will be created from this version; {existing}."

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _MAX_CLAUSE_LENGTH = 240
-_CLOCK_TIME = re.compile(r"\b(?P<time>\d\d:\d\d) UTC\b(?: on (?P<day>\d{1,2} [A-Z][a-z]+)(?: (?P<year>\d{4}))?)?")
+_CLOCK_TIME = re.compile(
+    r"\b(?:(?P<date>\d{4}-\d\d-\d\d) )?(?P<time>\d\d:\d\d(?::\d\d)?) UTC(?![\w+-])"
+    r"(?: on (?P<day>\d{1,2} [A-Z][a-z]+)(?: (?P<year>\d{4}))?)?"
+)
 
 
 def humanize_duration(length: timedelta) -> str:
@@ -49,19 +52,32 @@ def format_clock_time(moment: datetime, now: datetime) -> str:
     return f"{moment:%H:%M} UTC on {day}"
 
 
+def format_instant(moment: datetime) -> str:
+    """Format a time with its date, for texts that are stored: `2026-01-17 10:30:05 UTC`."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def replace_clock_times(text: str, now: datetime, replacement: Callable[[str, datetime], str]) -> str:
-    """Replace each time of day that `format_clock_time` has put into a text, for readers in another zone."""
+    """Replace each time that this module has put into a text, for readers in another zone."""
+    if " UTC" not in text:
+        return text
 
     def replaced(found: re.Match[str]) -> str:
-        today = now.astimezone(UTC)
-        day, year = found["day"] or f"{today:%d %B}", found["year"] or str(today.year)
         try:
-            moment = datetime.strptime(f"{found['time']} {day} {year}", "%H:%M %d %B %Y").replace(tzinfo=UTC)
+            moment = _moment_of(found, now.astimezone(UTC))
         except ValueError:  # not a time after all
             return found[0]
         return replacement(found[0], moment)
 
     return _CLOCK_TIME.sub(replaced, text)
+
+
+def _moment_of(found: re.Match[str], today: datetime) -> datetime:
+    if found["date"]:
+        return datetime.fromisoformat(f"{found['date']}T{found['time']}+00:00")
+    day = f"{found['day'] or f'{today:%d %B}'} {found['year'] or today.year}"
+    date = datetime.strptime(f"{day} +0000", "%d %B %Y %z").date()
+    return datetime.fromisoformat(f"{date}T{found['time']}+00:00")
 
 
 def format_usd(amount: float, digits: int = 2) -> str:

@@ -41,8 +41,9 @@ from lcm.control_plane.lablets.retention import remove_ended_lablets
 from lcm.control_plane.notifications.metrics import NotificationCollector
 from lcm.control_plane.notifications.subscriptions import delete_expired_letters
 from lcm.control_plane.notifications.system_alerts import SystemAlerts
+from lcm.control_plane.records.backfill import backfill_fields
 from lcm.control_plane.records.idempotency import delete_expired_responses
-from lcm.control_plane.records.kinds import ALL_KINDS, backfill_fields
+from lcm.control_plane.records.kinds import ALL_KINDS
 from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import ensure_key_file, load_keys

@@ -155,13 +155,13 @@ def test_definitions(plane: ControlPlaneProcess) -> None:
 def test_a_preview_and_a_dry_run_change_nothing(plane: ControlPlaneProcess) -> None:
     before = plane.lcm("lablets", "list", "--all", "-o", "json").stdout
     output = plane.lcm("lablets", "preview", "ospf").stdout
-    assert "it would be placed on alpha" in output
+    assert "It would be placed on alpha" in output
     assert "0.5 CPU" in output
     elsewhere = json.loads(plane.lcm("lablets", "preview", "ospf", "--region", "us-east-1", "-o", "json").stdout)
     assert (elsewhere["outcome"], elsewhere["template"]) == ("launch", "micro")
     rejected = plane.lcm("lablets", "preview", "ospf", "--region", "us-east-1").stdout
     assert "it is in eu-west-1, not in us-east-1" in rejected
-    assert "$0.0104 more per hour" in rejected
+    assert "$0.0104 an hour more, for a micro in us-east-1." in rejected
     for command in (("create", "ospf", "--name", "dry"), ("terminate", "run"), ("terminate", "wait-1")):
         output = plane.lcm("lablets", *command, "--dry-run").stdout
         assert output.startswith("Dry run: no changes made."), output

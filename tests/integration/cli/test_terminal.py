@@ -94,7 +94,7 @@ def test_termination_asks_first_and_says_what_is_lost(
 
     refused = terminal("workers", "terminate", "doomed")
     refused.expect("12 of 12 nodes, in 3 labs")
-    refused.expect("so far, $0.0263 per hour")
+    refused.expect("It will save $0.0263 an hour")
     refused.expect("Terminate doomed permanently? Type doomed to confirm:")
     refused.type("y\n")
     refused.expect("no changes made")

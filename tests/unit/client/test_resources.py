@@ -15,7 +15,14 @@ from lcm.client.errors import NotFoundError, NotPossibleNowError, Unauthenticate
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import ActorKind, DecisionReport
-from lcm.model.change_preview import PreviewTemplateRequest, PreviewWorkerRequest, TemplateAction, WorkerAction
+from lcm.model.change_preview import (
+    DefinitionAction,
+    PreviewDefinitionRequest,
+    PreviewTemplateRequest,
+    PreviewWorkerRequest,
+    TemplateAction,
+    WorkerAction,
+)
 from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.lablet.record import (
     CreateDefinitionRequest,
@@ -112,6 +119,10 @@ class Tour:
         made = await self.admin.workers.create(body)
         preview = await self.admin.workers.preview(made.id, PreviewWorkerRequest(action=WorkerAction.STOP))
         assert preview.change == "PENDING, desired RUNNING → PENDING, desired STOPPED"
+        license_preview = await self.admin.workers.preview_license(
+            made.id, LicenseRequest(operation=LicenseOperation.REGISTER)
+        )
+        assert license_preview.change == "license unregistered → registration requested"
         launch = LaunchIntentRequest(version=made.version, attempt=1, parameters={"ImageId": "ami-1"})
         worker = await self.controller.write_launch(LEADER, made.id, launch)
         for status in (
@@ -202,11 +213,14 @@ class Tour:
         request = CreateDefinitionRequest(
             name="ospf", version="1", topology="nodes:\n- id: n0\n", requirements=LabletRequirements(license=False)
         )
+        assert (await admin.definitions.preview_create(request)).change == "is created"
         definition = await admin.definitions.create(request)
         assert await admin.definitions.create(request) == definition
         assert [each.id async for each in admin.definitions.list(q="osp")] == ["ospf@1"]
         assert [each.version async for each in admin.definitions.versions("ospf")] == ["1"]
         assert await admin.definitions.get("ospf", "1") == await inside.definition("ospf@1") == definition
+        disable = PreviewDefinitionRequest(action=DefinitionAction.DISABLE)
+        assert (await admin.definitions.preview("ospf", "1", disable)).change == "enabled → disabled"
         assert not (await admin.definitions.disable("ospf", "1")).enabled
         assert (await admin.definitions.enable("ospf", "1")).enabled
         preview = await admin.lablets.preview(CreateLabletRequest(definition="ospf"))

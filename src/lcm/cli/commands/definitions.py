@@ -11,12 +11,14 @@ from lcm.cli.errors import CommandError
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.completion import complete_definitions, complete_versions
+from lcm.cli.runtime.forecast import forecast_lines
 from lcm.cli.runtime.options import YesOption, make_command_group
 from lcm.cli.runtime.session import Session, confirm_change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lcm.model.change_preview import ChangePreview
     from lcm.model.lablet.record import LabletDefinition, LabletDefinitionSummary
 
 app = make_command_group("Lablet definitions: versioned topologies and requirements.")
@@ -100,7 +102,9 @@ async def create_definition(
     from lcm.model.lablet.record import CreateDefinitionRequest
 
     body = validate(CreateDefinitionRequest, _read_definition(file, topology))
-    session.forecast = [("then", "lablets can be created from it; lablets of other versions are unaffected")]
+    if session.dry_run:
+        preview = await session.client.definitions.preview_create(body)
+        session.forecast = forecast_lines(f"{body.name}@{body.version}", preview)
     created = await session.client.definitions.create(body)
     text = f"{created.id} created.\nRun it: lcm lablets create {created.id}"
     session.printer.item(created, created.id, lambda _: session.printer.line(text))
@@ -110,8 +114,8 @@ async def create_definition(
 async def enable_definition(session: Session, name: VersionArgument) -> None:
     """Enable a version: lablets can be created from it."""
     found = await _find_single_version(session, name)
-    change = "enabled (no change)" if found.enabled else "disabled → enabled"
-    session.forecast = [(found.id, change), ("then", "Lablets can be created from it.")]
+    if session.dry_run:
+        session.forecast = forecast_lines(found.id, await _preview(session, found, "enable"))
     done = await session.client.definitions.enable(found.name, found.version)
     _print_result(session, done, "is enabled: lablets can be created from it")
 
@@ -119,19 +123,21 @@ async def enable_definition(session: Session, name: VersionArgument) -> None:
 @command(app, "disable", mutates=True)
 async def disable_definition(session: Session, name: VersionArgument, yes: YesOption = False) -> None:
     """Disable a version: no new lablets can be created from it. Asks for confirmation."""
-    from lcm.model.change_preview import describe_disabled_definition
-    from lcm.model.lablet.status import FINAL_LABLET_STATUSES
-
     found = await _find_single_version(session, name)
-    if not found.enabled:
-        effect = "No change needed: it is already disabled."
-    else:
-        lablets = session.client.lablets.list(definition=[found.id], exclude_statuses=sorted(FINAL_LABLET_STATUSES))
-        effect = describe_disabled_definition(len([each async for each in lablets]))
-        confirm_change(session, [effect], f"Disable {found.id}?", yes=yes)
-    session.forecast = [(found.id, "enabled → disabled" if found.enabled else "disabled (no change)"), ("then", effect)]
+    preview = await _preview(session, found, "disable")
+    if preview.changes:
+        confirm_change(session, [preview.effect], f"Disable {found.id}?", yes=yes)
+    session.forecast = forecast_lines(found.id, preview)
     done = await session.client.definitions.disable(found.name, found.version)
     _print_result(session, done, "is disabled: no new lablets can be created from it")
+
+
+async def _preview(session: Session, definition: LabletDefinitionSummary, action: str) -> ChangePreview:
+    """What the control plane says that the action would do."""
+    from lcm.model.change_preview import DefinitionAction, PreviewDefinitionRequest
+
+    body = PreviewDefinitionRequest(action=DefinitionAction(action))
+    return await session.client.definitions.preview(definition.name, definition.version, body)
 
 
 async def _find_single_version(session: Session, text: str) -> LabletDefinitionSummary:

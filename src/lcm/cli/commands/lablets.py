@@ -199,13 +199,13 @@ async def terminate_lablet(
     from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 
     lablet = await find_lablet(session.client, name)
-    if not yes and not session.dry_run and lablet.wanted and lablet.status not in FINAL_LABLET_STATUSES:
+    preview = await session.client.lablets.preview_termination(lablet.id)
+    session.forecast = forecast_lines(lablet.name, preview)
+    if not yes and not session.dry_run and preview.changes:
         require_terminal()
-        question = f"Terminate {lablet.name}, which is {lablet.status}, and delete its lab?"
-        if not confirm_by_name(question, lablet.name):
+        session.printer.details(session.forecast, indent=0)
+        if not confirm_by_name(f"Terminate {lablet.name}, which is {lablet.status}?", lablet.name):
             raise CommandError("no changes made")
-    if session.dry_run:
-        session.forecast = forecast_lines(lablet.name, await session.client.lablets.preview_termination(lablet.id))
     changed = await session.client.lablets.terminate(lablet.id, reason)
     line = f"{changed.name} is {changed.status}"
     if changed.version == lablet.version:

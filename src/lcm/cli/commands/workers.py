@@ -1,4 +1,4 @@
-"""`lcm workers`: list, show, explain and wait. Commands that change workers are in `worker_actions`."""
+"""`lcm workers`: list, show, explain and wait. Commands that change workers are in `worker`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcm.cli.commands import worker_actions
+from lcm.cli.commands.worker import actions
 from lcm.cli.errors import UsageError
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.options import WorkerArgument, make_command_group
@@ -137,7 +137,7 @@ async def wait_for_goal(
     await wait_for_worker(session, name, parse_goal(goal), parse_duration(timeout, "--timeout"))
 
 
-worker_actions.register(app)
+actions.register(app)
 
 
 def _parse_statuses(values: list[str] | None) -> list[WorkerStatus]:

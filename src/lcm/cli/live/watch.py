@@ -88,7 +88,7 @@ async def _handle_keys(
 
 async def _perform(session: Session, board: Board, action: BoardAction) -> None:
     """Perform the action; an error is shown on the screen in the server's words."""
-    from lcm.cli.commands.worker_actions import command_call
+    from lcm.cli.commands.worker.actions import command_call
     from lcm.cli.live.board import EXPLAIN
     from lcm.cli.runtime.client_factory import describe_error
     from lcm.client import ClientError

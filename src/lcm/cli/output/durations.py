@@ -6,7 +6,6 @@ import re
 from datetime import datetime, timedelta
 
 from lcm.cli.errors import UsageError
-from lcm.model.formatting import replace_clock_times
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
@@ -104,14 +103,22 @@ def at_column_title(moment: datetime) -> str:
     return f"AT ({zone_name(moment)})"
 
 
-def localize_clock_times(text: str, now: datetime) -> str:
-    """The text of the control plane with its times of day, such as `10:30 UTC on 3 May`, in the local zone."""
+def local_times(text: str, now: datetime | None = None) -> str:
+    """A text of the control plane with its times, such as `10:30 UTC on 3 May`, in the local zone."""
+    if " UTC" not in text:
+        return text
+    from lcm.core import clock
+    from lcm.model.formatting import replace_clock_times
 
-    def local(_: str, moment: datetime) -> str:
-        here, today = moment.astimezone(), now.astimezone()
-        shown = f"{here:%H:%M} {zone_name(moment)}"
+    today = (now or clock.now()).astimezone()
+
+    def local(found: str, moment: datetime) -> str:
+        here = moment.astimezone()
+        time, zone = f"{here:%H:%M:%S}" if found.count(":") > 1 else f"{here:%H:%M}", zone_name(moment)
+        if found[4] == "-":  # it begins with a date
+            return f"{here:%Y-%m-%d} {time} {zone}"
         if here.date() == today.date():
-            return shown
-        return f"{shown} on {here.day} {here:%B}{'' if here.year == today.year else f' {here.year}'}"
+            return f"{time} {zone}"
+        return f"{time} {zone} on {here.day} {here:%B}{'' if here.year == today.year else f' {here.year}'}"
 
-    return replace_clock_times(text, now, local)
+    return replace_clock_times(text, today, local)

@@ -181,13 +181,7 @@ def show_rejections(printer: Printer, rejections: Sequence[Rejection], total: in
 
 def preview_lines(preview: LabletPreview) -> list[tuple[str, str]]:
     """A placement preview in a few lines, for a dry run."""
-    reason = preview.reason
-    lines = [("then", f"{reason[0].upper()}{reason[1:]}.")]
-    if preview.blocked:
-        lines.append(("waits", f"Nothing is placed at present: {preview.blocked}."))
-    if preview.cost_per_hour_usd:
-        lines.append(("cost", f"${preview.cost_per_hour_usd:g} more per hour"))
-    return lines
+    return [("then", preview.effect), ("cost", preview.cost)]
 
 
 def show_seat_costs(printer: Printer, costs: Sequence[SeatCost]) -> None:
@@ -205,13 +199,11 @@ def show_seat_costs(printer: Printer, costs: Sequence[SeatCost]) -> None:
 
 def show_preview(printer: Printer, preview: LabletPreview) -> None:
     """Print a placement preview: the result first, then candidates and rejections."""
-    printer.line(f"{preview.definition}: {preview.reason}.")
+    printer.line(f"{preview.definition}: {preview.effect}")
     details = [("requirements", requirements_text(preview.requirements))]
     if preview.template is not None:
         details.append(("template", preview.template))
-    if preview.cost_per_hour_usd:
-        details.append(("cost", f"${preview.cost_per_hour_usd:g} more per hour"))
-    printer.details(details)
+    printer.details([*details, ("cost", preview.cost)])
     if preview.seat_costs:
         printer.line()
         show_seat_costs(printer, preview.seat_costs)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lcm.cli.output.durations import local_times
 from lcm.cli.output.tables import print_table
 from lcm.cli.runtime.options import OutputFormat
 from lcm.core.text import escape_unprintable
@@ -68,8 +69,8 @@ class Printer:
         return SafeConsole(highlight=False, markup=False, emoji=False, width=_UNLIMITED_WIDTH)
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Print a line for people, wrapped at words on a terminal."""
-        self.console.print(text, style=style or None)
+        """Print a line for people, wrapped at words on a terminal. Its times are in the local zone."""
+        self.console.print(local_times(text), style=style or None)
 
     def details(self, details: Sequence[tuple[str, str]], *, indent: int = 2) -> None:
         """Print names and values, one pair per line; long values are indented below their beginning."""
@@ -81,7 +82,7 @@ class Printer:
         grid.add_column(no_wrap=True, style="bold")
         grid.add_column(overflow="fold")
         for name, text in details:
-            grid.add_row(name, Text(text))
+            grid.add_row(name, Text(local_times(text)))
         self.renderable(Padding(grid, (0, 0, 0, indent), expand=False))
 
     def table(self, columns: Sequence[Column[T]], rows: Sequence[T], *, selected: int | None = None) -> None:

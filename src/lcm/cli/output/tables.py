@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from lcm.cli.output.durations import local_times
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -105,7 +107,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[column.cell(row).replace("\n", " ") or _EMPTY_CELL for column in columns] for row in rows]
+    cells = [[local_times(column.cell(row)).replace("\n", " ") or _EMPTY_CELL for column in columns] for row in rows]
     natural = [
         max([len(column.title), *(cell_len(line[number]) for line in cells)]) for number, column in enumerate(columns)
     ]

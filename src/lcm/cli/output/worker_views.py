@@ -1,4 +1,4 @@
-"""Workers in a terminal: list, details, explanation, history, and losses on termination."""
+"""Workers in a terminal: list, details, explanation and history."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from lcm.cli.output.durations import (
     format_duration,
     format_time_with_zone,
     format_timestamp,
-    localize_clock_times,
 )
 from lcm.cli.output.printer import status_style
 from lcm.cli.output.tables import Column
 from lcm.core import clock
 from lcm.model.formatting import format_usd
 from lcm.model.worker.cost import (
-    METRICS_MAX_AGE,
     cost_if,
     cost_so_far,
-    describe_license_release,
-    describe_running_nodes,
     instance_runs,
 )
 
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.cli.output.printer import Printer
-    from lcm.cli.runtime.session import Session
     from lcm.model.audit import WorkerHistoryEntry
     from lcm.model.worker.conditions import Condition
     from lcm.model.worker.explain import Explanation
@@ -217,10 +212,10 @@ def show_explanation(printer: Printer, name: str, explanation: Explanation) -> N
     )
     printer.line(f"{name}: {explanation.status}{ready}{desired}", style=status_style(explanation.status.value))
     printer.line()
-    printer.line(localize_clock_times(explanation.summary.removesuffix(explanation.next).strip(), now))
+    printer.line(explanation.summary.removesuffix(explanation.next).strip())
     printer.line()
     printer.line("What happens next", style="bold")
-    printer.line(localize_clock_times(explanation.next, now))
+    printer.line(explanation.next)
     if explanation.conditions:
         printer.line()
         show_conditions(printer, explanation.conditions, now)
@@ -273,25 +268,3 @@ def show_worker_history(printer: Printer, name: str, steps: Sequence[WorkerHisto
         Column("REASON", lambda step: step.reason, min_width=24, wrap=True),
     ]
     printer.table(columns, steps)
-
-
-async def show_termination_losses(session: Session, worker: Worker, *, release_license: bool = True) -> None:
-    """Print the worker and what its termination would lose."""
-    now = clock.now()
-    samples = await session.client.workers.metrics(worker.id, since=now - METRICS_MAX_AGE)
-    session.printer.line(f"{worker.name} ({worker.id}) in {worker.aws_region}, {worker.status}", style="bold")
-    details = [
-        (
-            "instance",
-            worker.instance_id or "none",
-        ),
-        ("running", describe_running_nodes(samples[-1] if samples else None, worker)),
-        ("license", describe_license_release(worker, release=release_license)),
-    ]
-    cost = cost_so_far(worker, now)
-    if cost is not None:
-        text = f"about ${cost:.2f} so far, {_now_text(worker)}; its disks and their data are deleted"
-        details.append(("cost", text))
-    if worker.last_activity_at is not None:
-        details.append(("last used", f"{format_duration(now - worker.last_activity_at)} ago"))
-    session.printer.details(details)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lcm.cli.runtime.session import Session
     from lcm.model.change_preview import ChangePreview, WorkerAction
     from lcm.model.worker.record import Worker
-    from lcm.model.worker.requests import LicenseRequest, UpdateWorkerRequest
+    from lcm.model.worker.requests import UpdateWorkerRequest
 
 _PLACEHOLDER = "preview"
 
@@ -38,29 +38,6 @@ async def forecast_edit(session: Session, worker: Worker, changes: UpdateWorkerR
     }
     body = PreviewWorkerRequest(action=WorkerAction.EDIT, changes=changes.model_copy(update=secrets))
     session.forecast = forecast_lines(worker.name, await session.client.workers.preview(worker.id, body))
-
-
-def forecast_license(worker: Worker, request: LicenseRequest) -> list[tuple[str, str]]:
-    """The lines of a license operation. The control plane's own rule says whether it would be rejected."""
-    from lcm.control_plane.errors import ProblemError
-    from lcm.control_plane.workers.lifecycle import apply_license_request
-    from lcm.core import clock
-    from lcm.model.worker.status import CML_STATUSES
-
-    try:
-        apply_license_request(worker, request, "you", clock.now())
-    except ProblemError as error:
-        raise CommandError(f"this would be rejected: {error.detail}") from None
-    when = "now" if worker.status in CML_STATUSES else "when it runs"
-    if request.operation == "deregister":
-        then = f"Its license will be deregistered {when}, and its token is removed."
-    elif worker.license_status == "registered" and request.token is not None:
-        then = (
-            f"If the token is another one, its present license will be deregistered and the new one registered {when}."
-        )
-    else:
-        then = f"CML will register the license {when}."
-    return [(worker.name, f"license {worker.license_status}"), ("then", then)]
 
 
 def forecast_lines(name: str, preview: ChangePreview) -> list[tuple[str, str]]:

@@ -9,7 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lcm.cli.errors import FAILED, INTERRUPTED, OK, CommandError, print_error
+from lcm.cli.output.durations import local_times
 from lcm.cli.output.printer import Printer
+from lcm.core.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -116,7 +118,7 @@ def confirm_change(session: Session, effects: Sequence[str], question: str, *, y
         return
     require_terminal()
     for effect in effects:
-        sys.stderr.write(f"{effect}\n")
+        sys.stderr.write(f"{escape_unprintable(local_times(effect))}\n")
     if not confirm(question):
         raise CommandError("no changes made")
 

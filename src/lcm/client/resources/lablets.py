@@ -20,8 +20,10 @@ from lcm.model.lablet.record import Lablet, LabletDefinition, LabletDefinitionSu
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
+    from pydantic import BaseModel
+
     from lcm.model.audit import LabletHistoryEntry
-    from lcm.model.change_preview import ChangePreview
+    from lcm.model.change_preview import ChangePreview, PreviewDefinitionRequest
     from lcm.model.lablet.access import LabletAccess
     from lcm.model.lablet.placement import LabletPreview
     from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest
@@ -159,6 +161,19 @@ class Definitions(Resource):
             idempotency_key=key or new_idempotency_key(),
         )
         return await self._send(call, LabletDefinition)
+
+    async def preview_create(self, body: CreateDefinitionRequest) -> ChangePreview:
+        """What creating a version would do. Nothing is changed."""
+        return await self._preview("definitions.preview-create", api_path(_DEFINITIONS_PATH, "preview"), body)
+
+    async def preview(self, name: str, version: str, body: PreviewDefinitionRequest) -> ChangePreview:
+        """What enabling or disabling a version would do. Nothing is changed."""
+        return await self._preview("definitions.preview", api_path(_DEFINITIONS_PATH, name, version, "preview"), body)
+
+    async def _preview(self, operation: str, path: str, body: BaseModel) -> ChangePreview:
+        from lcm.model.change_preview import ChangePreview
+
+        return await self._send(ApiRequest(operation, "POST", path, body=encode_body(body)), ChangePreview)
 
     async def enable(self, name: str, version: str) -> LabletDefinition:
         """Allow new lablets from it."""

@@ -92,6 +92,14 @@ class Workers(Resource):
         call = ApiRequest("workers.preview-adoption", "POST", path, body=encode_body(body))
         return await self._send(call, ChangePreview)
 
+    async def preview_license(self, worker_id: str, body: LicenseRequest) -> ChangePreview:
+        """What a license operation would do. Nothing is changed."""
+        from lcm.model.change_preview import ChangePreview
+
+        path = api_path("workers", worker_id, "license", "preview")
+        call = ApiRequest("workers.preview-license", "POST", path, body=encode_body(body))
+        return await self._send(call, ChangePreview)
+
     async def preview(self, worker_id: str, body: PreviewWorkerRequest) -> ChangePreview:
         """What an action would do. Nothing is changed."""
         from lcm.model.change_preview import ChangePreview

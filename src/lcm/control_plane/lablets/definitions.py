@@ -43,14 +43,36 @@ async def resolve_definition(store: Store, reference: str) -> LabletDefinitionSu
     name, _, version = reference.partition("@")
     if version:
         return await read_definition_summary(store, reference)
-    enabled = Where(any_of={"name": [name], "enabled": [True]})
-    newest = await store.find(DEFINITIONS, enabled, sort=_NEWEST_FIRST, limit=1)
-    if newest.items:
-        return LabletDefinitionSummary.model_validate_json(newest.items[0].body)
+    newest = await newest_enabled_definitions(store, name, limit=1)
+    if newest:
+        return newest[0]
     if (await list_definition_versions(store, name, None, 1)).items:
         detail = f"no version of definition {name} is enabled; enable one, or add another version"
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
     raise definition_not_found(name)
+
+
+async def newest_enabled_definitions(store: Store, name: str, *, limit: int) -> list[LabletDefinitionSummary]:
+    """The newest enabled versions of a definition. The first is used where no version is named."""
+    enabled = Where(any_of={"name": [name], "enabled": [True]})
+    page = await store.find(DEFINITIONS, enabled, sort=_NEWEST_FIRST, limit=limit)
+    return [LabletDefinitionSummary.model_validate_json(stored.body) for stored in page.items]
+
+
+async def find_same_definition(store: Store, request: CreateDefinitionRequest) -> LabletDefinition | None:
+    """The version with the name, the number and the content of the request; None if there is no such version.
+
+    One with other content is a problem: versions never change.
+    """
+    definition_id = f"{request.name}@{request.version}"
+    if await store.get(DEFINITIONS, definition_id) is None:
+        return None
+    existing = await read_definition(store, definition_id)
+    same = all(getattr(existing, name) == getattr(request, name) for name in _CONTENT_FIELDS)
+    if same and existing.topology == request.topology:
+        return existing
+    detail = f"version: {definition_id} exists with different content, and versions never change; choose another"
+    raise ProblemError(ProblemCode.NAME_TAKEN, detail, current={"definition": definition_id})
 
 
 async def list_definition_versions(store: Store, name: str, after: str | None, limit: int) -> DocumentPage:
@@ -62,14 +84,9 @@ async def list_definition_versions(store: Store, name: str, after: str | None, l
 async def add_definition(tx: Transaction, request: CreateDefinitionRequest, by: str) -> tuple[LabletDefinition, bool]:
     """Add a version, or return the existing one with the same content; the flag says whether it is new."""
     definition_id = f"{request.name}@{request.version}"
-    if await tx.store.get(DEFINITIONS, definition_id) is not None:
-        existing = await read_definition(tx.store, definition_id)
-        if existing.topology == request.topology and all(
-            getattr(existing, n) == getattr(request, n) for n in _CONTENT_FIELDS
-        ):
-            return existing, False
-        detail = f"version: {definition_id} exists with different content, and versions never change; choose another"
-        raise ProblemError(ProblemCode.NAME_TAKEN, detail, current={"definition": definition_id})
+    existing = await find_same_definition(tx.store, request)
+    if existing is not None:
+        return existing, False
     await check_topology(request.topology, request.requirements.ports)
     summary = LabletDefinitionSummary(
         id=definition_id,

@@ -14,6 +14,7 @@ from lcm.control_plane.records.kinds import LABLETS
 from lcm.control_plane.records.unit_of_work import name_taken_problem
 from lcm.control_plane.store.port import Where
 from lcm.core import clock
+from lcm.model.formatting import format_usd
 from lcm.model.lablet.placement import LabletPreview, PlacementCandidate, PreviewOutcome
 from lcm.model.lablet.record import MAX_REJECTIONS
 from lcm.model.lablet.seats import seat_costs
@@ -56,7 +57,7 @@ async def _preview(context: ControlPlaneContext, request: CreateLabletRequest) -
     inputs = await read_scheduling_inputs(context, now, lablet)
     plan, view = await _plan(context, inputs, lablet, now)
     preview = _described(plan, view, lablet, inputs.outcomes(context, plan), {each.id: each for each in inputs.workers})
-    return preview.model_copy(
+    preview = preview.model_copy(
         update={
             "aws_region": preview.aws_region or request.aws_region,
             "blocked": "; ".join(block.reason for block in inputs.blocks)[:_MAX_REASON],
@@ -65,6 +66,7 @@ async def _preview(context: ControlPlaneContext, request: CreateLabletRequest) -
             **_under_hold(inputs, preview),
         }
     )
+    return preview.model_copy(update={"effect": _effect_text(preview), "cost": _cost_text(preview)})
 
 
 async def _check_name(context: ControlPlaneContext, name: str) -> None:
@@ -92,6 +94,20 @@ def _under_hold(inputs: SchedulingInputs, preview: LabletPreview) -> dict[str, o
     if hold is None or preview.outcome is PreviewOutcome.REFUSE:
         return {}
     return {"outcome": PreviewOutcome.WAIT, "reason": hold.reason[:_MAX_REASON], "cost_per_hour_usd": 0}
+
+
+def _effect_text(preview: LabletPreview) -> str:
+    effect = f"{preview.reason[:1].upper()}{preview.reason[1:]}."
+    if preview.blocked and preview.blocked != preview.reason:
+        effect += f" Nothing is placed at present: {preview.blocked}."
+    return effect
+
+
+def _cost_text(preview: LabletPreview) -> str:
+    if preview.outcome in (PreviewOutcome.LAUNCH, PreviewOutcome.RESUME):
+        worker = f"for a {preview.template} in {preview.aws_region}"
+        return f"{format_usd(preview.cost_per_hour_usd)} an hour more, {worker}."
+    return "Nothing more than now."
 
 
 def _described(

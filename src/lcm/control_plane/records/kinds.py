@@ -1,37 +1,30 @@
 """The kinds of documents that the control plane stores, and the fields by which each can be queried.
 
 Query fields are stored beside each document. A field that is new in this version is empty for older documents, which
-would then be missing from lists that are sorted or filtered by it: `backfill_fields` writes it at the start.
+would then be missing from lists that are sorted or filtered by it: `backfill` writes it at the start.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import structlog
-
 from lcm.control_plane.records.search_text import SEARCH_FIELD, lablet_search_text, worker_search_text
-from lcm.control_plane.store.port import Kind, Put, RevisionConflictError, Where
-from lcm.model.lablet.record import Lablet
+from lcm.control_plane.store.port import Kind
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.lablet.urgency import lablet_urgency, shown_until
-from lcm.model.worker.cost import DEFAULT_STORAGE_PRICE, fleet_cost
-from lcm.model.worker.record import Worker
+from lcm.model.worker.cost import fleet_cost
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.urgency import worker_urgency
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
-    from lcm.control_plane.store.port import FieldValue, Store, StoredDocument
-    from lcm.model.lablet.record import LabletDefinitionSummary
+    from lcm.control_plane.store.port import FieldValue, Store, StoredDocument, Where
+    from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
+    from lcm.model.worker.record import Worker
 
-
-log = structlog.get_logger(__name__)
 
 _PAGE = 100
-_UNKNOWN_AS_ZERO = Where(any_of={"price_unknown": [1]}, none_of={"billed_usd": [None]})
-"""Workers that an older version wrote: a cost that is not known was sorted as if there were none."""
 
 WORKERS = Kind(
     "workers",
@@ -255,55 +248,3 @@ async def find_all(store: Store, kind: Kind, where: Where | None = None) -> Asyn
         after = page.next_cursor
         if after is None:
             return
-
-
-async def backfill_fields(store: Store, storage_price: float = DEFAULT_STORAGE_PRICE) -> int:
-    """Write the fields of records that lack the newest field; returns the number. Versions do not change.
-
-    Workers with another price of disk space get the present one.
-    """
-
-    def worker_put(stored: StoredDocument) -> Put:
-        return _worker_put(stored, storage_price)
-
-    workers = await _backfill_kind(store, WORKERS, Where(any_of={"storage_price": [None]}), worker_put)
-    workers += await _backfill_kind(store, WORKERS, Where(any_of={SEARCH_FIELD: [None]}), worker_put)
-    live = {"status": [status.value for status in WorkerStatus if status is not WorkerStatus.TERMINATED]}
-    workers += await _backfill_kind(store, WORKERS, _UNKNOWN_AS_ZERO, worker_put)
-    other_price = Where(any_of=live, none_of={"storage_price": [storage_price]})
-    workers += await _backfill_kind(store, WORKERS, other_price, worker_put)
-    lablets = await _backfill_kind(store, LABLETS, Where(any_of={SEARCH_FIELD: [None]}), _lablet_put)
-    if workers or lablets:
-        log.info("backfilled new query fields", workers=workers, lablets=lablets)
-    return workers + lablets
-
-
-async def _backfill_kind(store: Store, kind: Kind, missing: Where, rebuild: Callable[[StoredDocument], Put]) -> int:
-    written = 0
-    while True:
-        page = await store.find(kind, missing, limit=_PAGE)
-        if not page.items:
-            return written
-        for stored in page.items:
-            written += await _try_commit(store, rebuild(stored))
-
-
-def _worker_put(stored: StoredDocument, storage_price: float) -> Put:
-    worker, body = Worker.model_validate_json(stored.body), stored.body
-    if worker.storage_price_per_gb_month_usd != storage_price:
-        worker = worker.model_copy(update={"storage_price_per_gb_month_usd": storage_price})
-        body = worker.model_dump_json().encode()
-    return Put(WORKERS, stored.id, body, stored.revision, worker_fields(worker), worker_unique_keys(worker))
-
-
-def _lablet_put(stored: StoredDocument) -> Put:
-    lablet = Lablet.model_validate_json(stored.body)
-    return Put(LABLETS, stored.id, stored.body, stored.revision, lablet_fields(lablet), lablet_unique_keys(lablet))
-
-
-async def _try_commit(store: Store, put: Put) -> bool:
-    try:
-        await store.commit([put])
-    except RevisionConflictError:
-        return False  # another writer wrote the record meanwhile, and the fields with it
-    return True

@@ -97,6 +97,15 @@ async def read_secret(store: Store, box: SecretBox, worker_id: str, name: str) -
     return box.decrypt(ciphertexts[name], secret_location(worker_id, name))
 
 
+async def is_stored_secret(store: Store, box: SecretBox, worker_id: str, name: str, value: str) -> bool:
+    """Whether a worker has this secret. One that cannot be read is another one."""
+    try:
+        stored = await read_secret(store, box, worker_id, name)
+    except (ProblemError, DecryptionError):
+        return False
+    return stored.reveal() == value
+
+
 def secret_location(worker_id: str, name: str) -> SecretLocation:
     """The location of a worker's secret."""
     return SecretLocation(WORKER_SECRETS.name, worker_id, name)

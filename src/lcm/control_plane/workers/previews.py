@@ -14,6 +14,7 @@ from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers import lifecycle
 from lcm.control_plane.workers.action_preview import describe_start_duration, next_step_text, preview_action
 from lcm.control_plane.workers.imports import build_adopted
+from lcm.control_plane.workers.license_preview import calls_cml, preview_license
 from lcm.control_plane.workers.metrics import read_latest_sample
 from lcm.core import clock
 from lcm.model.change_preview import ChangePreview, WorkerAction
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.fleet.plan import PlanService
     from lcm.model.change_preview import PreviewWorkerRequest
     from lcm.model.worker.record import Worker
-    from lcm.model.worker.requests import AdoptWorkerRequest, CreateWorkerRequest
+    from lcm.model.worker.requests import AdoptWorkerRequest, CreateWorkerRequest, LicenseRequest
 
 _CONTROLLER_ACTIONS = (
     WorkerAction.START,
@@ -112,6 +113,11 @@ class PreviewService:
             effect=_adopt_effect(worker, after, request),
             cost=_describe_adopted_cost(after),
         )
+
+    async def license(self, worker: Worker, request: LicenseRequest) -> ChangePreview:
+        """What a license operation would do."""
+        preview = await preview_license(self._context, worker, request, fleet_held=await self.fleet_held(clock.now()))
+        return await self._with_delays(preview, worker.aws_region, clock.now()) if calls_cml(preview) else preview
 
     async def fleet_held(self, now: datetime) -> bool:
         """Whether the fleet is on hold."""

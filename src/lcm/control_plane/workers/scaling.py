@@ -10,7 +10,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import WORKERS, find_all
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.lifecycle import drain, resume_fields, updated_record, worker_from_template
-from lcm.model.formatting import count_with_verb
+from lcm.model.formatting import count_with_verb, format_instant
 from lcm.model.lablet.placement import check_adopted
 from lcm.model.lablet.scheduling.capacity import is_resumable
 from lcm.model.lablet.scheduling.scale_up import max_workers_refusal
@@ -78,9 +78,8 @@ async def scale_down(tx: Transaction, worker_id: str, settings: FleetSettings, r
     cooldown = timedelta(seconds=settings.scaling.scale_down_cooldown_seconds)
     if fleet.last_scale_down_at is not None and tx.earliest_now - fleet.last_scale_down_at < cooldown:
         until = fleet.last_scale_down_at + cooldown
-        detail = (
-            f"the last scale-down was at {fleet.last_scale_down_at:%H:%M:%S}; the next may be at {until:%H:%M:%S} UTC"
-        )
+        last, then = format_instant(fleet.last_scale_down_at), format_instant(until)
+        detail = f"the last scale-down was at {last}; the next may be at {then}"
         raise ProblemError(ProblemCode.COOLDOWN, detail, current={"until": until.isoformat()})
     drained = drain(worker, tx.now, reason, by_policy=True)
     tx.save_fleet(fleet.model_copy(update={"last_scale_down_at": tx.now}))

@@ -12,12 +12,11 @@ from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fl
 from lcm.control_plane.fleet.templates import read_template
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import TEMPLATES, WORKER_HISTORY, WORKERS
-from lcm.control_plane.secrets.encryption import DecryptionError
 from lcm.control_plane.secrets.worker_secrets import (
     CML_PASSWORD,
     CML_USERNAME,
     LICENSE_TOKEN,
-    read_secret,
+    is_stored_secret,
     store_secrets,
 )
 from lcm.control_plane.workers import lifecycle
@@ -35,8 +34,6 @@ from lcm.model.worker.status import LicenseOperation, WorkerStatus
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
-
-    from pydantic import SecretStr
 
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.context import ControlPlaneContext
@@ -218,7 +215,9 @@ class WorkerService:
 
         async def attempt(tx: Transaction) -> Worker:
             worker = await tx.worker(worker_id, if_match=if_match)
-            same = request.token is not None and await self._has_token(tx, worker, request.token)
+            same = request.token is not None and await is_stored_secret(
+                tx.store, self._context.secret_box, worker_id, LICENSE_TOKEN, request.token.get_secret_value()
+            )
             after = lifecycle.apply_license_request(worker, request, caller.name, tx.now, same_token=same)
             secrets: dict[str, str | None] = {}
             if request.token is not None:
@@ -249,16 +248,6 @@ class WorkerService:
             return tx.save_worker(after, "adopted", schedulable=request.schedulable, template=after.template_name)
 
         return await self._run(caller, key, attempt)
-
-    async def _has_token(self, tx: Transaction, worker: Worker, token: SecretStr) -> bool:
-        """Whether this is the token that the worker has."""
-        if not worker.has_license_token:
-            return False
-        try:
-            stored = await read_secret(tx.store, self._context.secret_box, worker.id, LICENSE_TOKEN)
-        except (ProblemError, DecryptionError):
-            return False
-        return stored.reveal() == token.get_secret_value()
 
     async def _run(
         self, caller: Caller, key: IdempotencyKey | None, attempt: Callable[[Transaction], Awaitable[Worker]]

@@ -81,32 +81,11 @@ class WorkerReconciler(Controller["Worker"]):
         pause = None if config.polling_enabled else config.interval_seconds
         self._sweeper = RegionSweeper(self.regions, self.cache, self._wake_known, pause)
         accounts = CmlAccounts(self.internal, settings.account)
-        self._cml = CmlMonitor(
-            deps.cml,
-            accounts,
-            settings.address_of,
-            dedicated=settings.dedicated_account,
-            on_ready_changed=self._cml_changed,
-        )
-        self._license_tasks = LicenseTasks(
-            deps.cml,
-            accounts,
-            self.internal,
-            settings.address_of,
-            on_end=self._cml_changed,
-            listener=self._cml,
-        )
+        self._cml = self._create_cml_monitor(accounts)
+        self._license_tasks = self._create_license_tasks(accounts)
         self._launch_resolver = LaunchResolver(self.internal, deps.cloud, deps.sites, settings.images)
         self._decision_reporter = DecisionReporter(self.internal, self._leader)
-        self._status_reporter = StatusReporter(
-            self.internal,
-            self._leader,
-            self,
-            registry,
-            partial(status_details, self),
-            CALLED_SERVICES,
-            {"aws": partial(simulated_cloud_calls, self)},
-        )
+        self._status_reporter = self._create_status_reporter(registry)
         self._last_policy = replace(settings.policy, check_interval=self.config.interval_seconds)
         self._observer = self._create_observer()
         writer = ControlPlaneWriter(self.internal, self._leader)
@@ -127,6 +106,36 @@ class WorkerReconciler(Controller["Worker"]):
         region_cache = RegionCache(self._deps.cloud, region)
         region_cache.subscribe(self._instances_changed)
         return RegionMonitor(region_cache, self.internal, leader=self._leader, settings=lambda: self.cache.settings)
+
+    def _create_cml_monitor(self, accounts: CmlAccounts) -> CmlMonitor:
+        return CmlMonitor(
+            self._deps.cml,
+            accounts,
+            self._settings.address_of,
+            dedicated=self._settings.dedicated_account,
+            on_ready_changed=self._cml_changed,
+        )
+
+    def _create_license_tasks(self, accounts: CmlAccounts) -> LicenseTasks:
+        return LicenseTasks(
+            self._deps.cml,
+            accounts,
+            self.internal,
+            self._settings.address_of,
+            on_end=self._cml_changed,
+            listener=self._cml,
+        )
+
+    def _create_status_reporter(self, registry: CollectorRegistry) -> StatusReporter:
+        return StatusReporter(
+            self.internal,
+            self._leader,
+            self,
+            registry,
+            partial(status_details, self),
+            CALLED_SERVICES,
+            {"aws": partial(simulated_cloud_calls, self)},
+        )
 
     def _create_observer(self) -> WorkerObserver:
         return WorkerObserver(

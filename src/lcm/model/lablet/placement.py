@@ -333,5 +333,7 @@ class LabletPreview(LenientModel):
         default=(),
         description="What a seat costs on each enabled template that requires KVM, nested or metal, cheapest first.",
     )
+    effect: str = Field(default="", description="What would happen, as sentences for people.")
+    cost: str = Field(default="", description="What it would cost more than now, as a sentence for people.")
     blocked: str = Field(default="", description="Why nothing is placed at present; empty if placement goes on.")
     skipped: int = Field(default=0, description="Number of records that could not be planned with it.")

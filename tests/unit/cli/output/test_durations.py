@@ -15,7 +15,7 @@ from lcm.cli.output.durations import (
     format_elapsed,
     format_time_with_zone,
     format_timestamp,
-    localize_clock_times,
+    local_times,
     parse_duration,
     parse_time,
 )
@@ -98,7 +98,11 @@ def test_times_are_in_the_zone_of_the_viewer_and_name_it() -> None:
         ("until 23:30 UTC on 31 December", "until 00:30 CET on 1 January 2027"),
         ("until 10:30 UTC on 3 May 2028", "until 12:30 CEST on 3 May 2028"),
         ("release 31:99 UTC", "release 31:99 UTC"),
+        ("it expired at 2026-07-17 23:30 UTC before", "it expired at 2026-07-18 01:30 CEST before"),
+        ("the next may be at 2026-01-17 10:30:05 UTC", "the next may be at 2026-01-17 11:30:05 CET"),
+        ("at 2026-02-30 10:30 UTC", "at 2026-02-30 10:30 UTC"),
+        ("at 10:30 UTC+03", "at 10:30 UTC+03"),
     ],
 )
 def test_times_of_day_in_a_text_of_the_control_plane(text: str, local: str) -> None:
-    assert localize_clock_times(text, NOW) == local
+    assert local_times(text, NOW) == local

@@ -137,6 +137,8 @@ def test_a_preview_begins_with_the_result(capsys: pytest.CaptureFixture[str]) ->
         requirements=LabletRequirements(),
         outcome=PreviewOutcome.LAUNCH,
         reason="a small would be launched",
+        effect="A small would be launched. Nothing is placed at present: the fleet is on hold by bob: exam.",
+        cost="$0.02 an hour more, for a small in eu-west-1.",
         candidates=(PlacementCandidate(worker_id="w-1", worker_name="alpha", score=0.5),),
         rejections=REJECTIONS[:1],
         rejected=1,
@@ -145,8 +147,8 @@ def test_a_preview_begins_with_the_result(capsys: pytest.CaptureFixture[str]) ->
     )
     show_preview(Printer(OutputFormat.TABLE), preview)
     output = capsys.readouterr().out
-    assert output.startswith("ospf@1: a small would be launched.")
-    assert "$0.02 more per hour" in output
+    assert output.startswith("ospf@1: A small would be launched. Nothing is placed at present: the fleet is on hold")
+    assert "$0.02 an hour more, for a small in eu-west-1." in output
     assert "0.500" in output
     assert "it is DRAINING" in output
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.fleet.service import FleetService
-from lcm.control_plane.records.kinds import ALL_KINDS, WORKERS, backfill_fields
+from lcm.control_plane.records.backfill import backfill_fields
+from lcm.control_plane.records.kinds import ALL_KINDS, WORKERS
 from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key

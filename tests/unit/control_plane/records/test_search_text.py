@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.records.kinds import LABLETS, WORKERS, backfill_fields, worker_fields, worker_unique_keys
+from lcm.control_plane.records.backfill import backfill_fields
+from lcm.control_plane.records.kinds import LABLETS, WORKERS, worker_fields, worker_unique_keys
 from lcm.control_plane.records.search_text import SEARCH_FIELD, search_condition
 from lcm.control_plane.store.port import Put, Where
 from lcm.model.access import Role

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from lcm.control_plane.http.deps import Admin, Operator, Viewer
 from lcm.control_plane.http.errors import error_responses
 from lcm.control_plane.http.pagination import Cursor, DefinitionPage, Limit, raw_page
+from lcm.control_plane.lablets import definition_preview
 from lcm.control_plane.lablets.definitions import (
     add_definition,
     definition_not_found,
@@ -22,6 +23,7 @@ from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
 from lcm.model.base import SingleLineText
+from lcm.model.change_preview import ChangePreview, PreviewDefinitionRequest
 from lcm.model.lablet.record import CreateDefinitionRequest, LabletDefinition
 
 router = APIRouter(prefix="/api/lablet-definitions", tags=["lablets"], responses=error_responses(401, 403, 422, 429))
@@ -70,6 +72,12 @@ async def create_definition(
     return definition
 
 
+@router.post("/preview")
+async def preview_new_definition(request: Request, caller: Viewer, body: CreateDefinitionRequest) -> ChangePreview:
+    """Preview a new version: whether it would be accepted, and which lablets would use it. Nothing is changed."""
+    return await definition_preview.preview_new_definition(get_services(request).context.store, body)
+
+
 @router.get("/{name}", response_model=DefinitionPage, responses=error_responses(404))
 async def definition_versions(
     request: Request, caller: Viewer, name: DefinitionNamePath, limit: Limit = 100, cursor: Cursor = None
@@ -87,6 +95,19 @@ async def get_definition(
 ) -> LabletDefinition:
     """Get one version with its topology."""
     return await read_definition(get_services(request).context.store, f"{name}@{version}")
+
+
+@router.post("/{name}/{version}/preview", responses=error_responses(404))
+async def preview_definition_change(
+    request: Request,
+    caller: Viewer,
+    name: DefinitionNamePath,
+    version: DefinitionVersionPath,
+    body: PreviewDefinitionRequest,
+) -> ChangePreview:
+    """Preview enabling or disabling a version: what it means for new and existing lablets. Nothing is changed."""
+    store = get_services(request).context.store
+    return await definition_preview.preview_definition_change(store, f"{name}@{version}", body.action)
 
 
 async def _set_enabled(request: Request, caller: Admin, definition_id: str, *, enabled: bool) -> LabletDefinition:

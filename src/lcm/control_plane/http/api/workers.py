@@ -177,6 +177,16 @@ async def license_worker(
     return versioned_response(await get_services(request).workers.license(caller, worker_id, body, if_match, key), 202)
 
 
+@router.post("/{worker_id}/license/preview", responses=error_responses(404))
+async def preview_license_operation(
+    request: Request, caller: Operator, worker_id: WorkerIdPath, body: LicenseRequest
+) -> ChangePreview:
+    """Preview a license operation: what CML would do, and when. A token is only compared. Nothing is changed."""
+    services = get_services(request)
+    worker = Worker.model_validate_json((await services.workers.get(worker_id)).body)
+    return await services.previews.license(worker, body)
+
+
 @router.get("/{worker_id}/metrics", response_model=MetricsPage, responses=error_responses(404))
 async def worker_metrics(
     request: Request,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.api.definitions import DefinitionNamePath, DefinitionVersionPath
+from lcm.control_plane.lablets.definition_preview import preview_definition_change
 from lcm.control_plane.lablets.definitions import add_definition, read_definition, set_definition_enabled
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import DEFINITIONS, LABLETS
@@ -28,9 +29,8 @@ from lcm.control_plane.web.forms import (
 )
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
 from lcm.core import clock
-from lcm.model.change_preview import describe_disabled_definition
+from lcm.model.change_preview import DefinitionAction
 from lcm.model.lablet.record import CreateDefinitionRequest, LabletDefinitionSummary
-from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.problems import HTTP_STATUS_BY_CODE
 
 if TYPE_CHECKING:
@@ -149,14 +149,15 @@ async def confirm_disable(
     request: Request, user: AdminUser, name: DefinitionNamePath, version: DefinitionVersionPath
 ) -> HTMLResponse:
     """What disabling a version would do."""
-    store, definition_id = get_services(request).context.store, f"{name}@{version}"
-    current = Where(any_of={"definition": [definition_id]}, none_of={"status": sorted(FINAL_LABLET_STATUSES)})
-    used = sum(count for _, count, _ in await store.count_by(LABLETS, ["definition"], current))
+    definition_id = f"{name}@{version}"
+    preview = await preview_definition_change(
+        get_services(request).context.store, definition_id, DefinitionAction.DISABLE
+    )
     return render_fragment(
         "shared/_confirm_disable.html",
         action_url=f"/definitions/{name}/{version}/disable",
         what=definition_id,
-        effect=describe_disabled_definition(used),
+        effect=preview.effect,
     )
 
 

@@ -27,6 +27,7 @@ from lcm.control_plane.web.workers.forms import (
 from lcm.model.change_preview import ChangePreview
 from lcm.model.problems import HTTP_STATUS_BY_CODE, ProblemCode
 from lcm.model.worker.record import Worker
+from lcm.model.worker.status import LicenseOperation
 from lcm.model.worker.template import WorkerTemplate
 
 router = APIRouter(include_in_schema=False)
@@ -45,6 +46,7 @@ _FORM_FIELDS = (
     "cml_password",
 )
 _MAX_ATTEMPTS = 5
+_ANOTHER_TOKEN = {"token": ["another"]}  # for the preview: any token that is not the stored one
 
 
 @router.get("/workers/new")
@@ -127,7 +129,8 @@ async def license_dialog(
     request: Request, user: OperatorUser, worker_id: str, operation: OperationPath
 ) -> HTMLResponse:
     """What the license operation would do."""
-    return _render_license_form(await _read_worker(get_services(request), worker_id), operation)
+    services = get_services(request)
+    return await _render_license_form(services, await _read_worker(services, worker_id), operation)
 
 
 @router.post("/workers/{worker_id}/license/{operation}")
@@ -135,14 +138,15 @@ async def request_license_operation(
     request: Request, user: OperatorUser, worker_id: str, operation: OperationPath
 ) -> HTMLResponse:
     """Request the operation. The token is stored with the secrets and never sent back to a page."""
-    fields = await read_form(request)
-    worker = await _read_worker(get_services(request), worker_id)
+    fields, services = await read_form(request), get_services(request)
+    worker = await _read_worker(services, worker_id)
     try:
-        await get_services(request).workers.license(
+        await services.workers.license(
             user.caller, worker_id, license_request(operation, fields), key=form_key(request, user.caller, fields)
         )
     except InvalidFormError as error:
-        return _render_license_form(worker, operation, error.problems, reason=form_field(fields, "reason"), status=422)
+        reason = form_field(fields, "reason")
+        return await _render_license_form(services, worker, operation, error.problems, reason=reason, status=422)
     what = "registration" if operation == "register" else "deregistration"
     return render_toast(f"{worker.name}: license {what} requested", triggers=DONE_EVENT)
 
@@ -247,7 +251,8 @@ def _render_edit_form(
     )
 
 
-def _render_license_form(
+async def _render_license_form(
+    services: Services,
     worker: Worker,
     operation: str,
     problems: dict[str, str] | None = None,
@@ -255,11 +260,17 @@ def _render_license_form(
     reason: str = "",
     status: int = 200,
 ) -> HTMLResponse:
+    """What happens without a token in the form and, where one can be entered, with another one than the stored."""
+    deregisters = operation == LicenseOperation.DEREGISTER.value
+    another = await services.previews.license(worker, license_request(operation, {} if deregisters else _ANOTHER_TOKEN))
+    stored = worker.has_license_token and not deregisters
     return render_fragment(
         "workers/_license_dialog.html",
         status=status,
         worker=worker,
         operation=operation,
+        preview=await services.previews.license(worker, license_request(operation, {})) if stored else another,
+        with_new_token=another,
         problems=problems or {},
         reason=reason,
     )

@@ -69,7 +69,7 @@ async def test_a_preview_shows_the_worker_or_the_launch(world: LabletWorld) -> N
     assert "alpha, score" in placed
     assert "1 rejected worker<" in placed
     assert "coming" in placed
-    assert "nothing more than now" in placed
+    assert "Nothing more than now." in placed
     assert (await world.plane.ask("GET", "/api/lablets")).json()["items"] == []
     assert (await world.plane.ask("GET", f"/api/workers/{worker['id']}")).json()["version"] == worker["version"]
 

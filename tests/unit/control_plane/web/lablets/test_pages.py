@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.datastructures import QueryParams
 
-from lcm.control_plane.records.kinds import LABLETS, backfill_fields, lablet_fields
+from lcm.control_plane.records.backfill import backfill_fields
+from lcm.control_plane.records.kinds import LABLETS, lablet_fields
 from lcm.control_plane.store.port import Put
 from lcm.control_plane.web.lablets.list_page import LabletListQuery
 from lcm.control_plane.web.list_query import PAGE_SIZE

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.datastructures import QueryParams
 
-from lcm.control_plane.records.kinds import WORKERS, backfill_fields, worker_fields
+from lcm.control_plane.records.backfill import backfill_fields
+from lcm.control_plane.records.kinds import WORKERS, worker_fields
 from lcm.control_plane.store.port import Put
 from lcm.control_plane.web.list_query import PAGE_SIZE
 from lcm.control_plane.web.rendering import sparkline, time_tag, usd

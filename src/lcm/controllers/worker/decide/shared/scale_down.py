@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lcm.controllers.worker.decision import Drain, WriteAuditEntry, success
 from lcm.model.fleet.settings import IdleAction
-from lcm.model.formatting import count_minutes
+from lcm.model.formatting import count_minutes, format_instant
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -53,5 +53,5 @@ def _skip_reason(
         return "skipped_min_workers", f"{running} workers run and MIN_WORKERS is {settings.scaling.min_workers}"
     cooldown = timedelta(seconds=settings.scaling.scale_down_cooldown_seconds)
     if last_scale_down_at is not None and now - last_scale_down_at < cooldown:
-        return "skipped_cooldown", f"the last scale-down was at {last_scale_down_at:%H:%M:%S} UTC"
+        return "skipped_cooldown", f"the last scale-down was at {format_instant(last_scale_down_at)}"
     return "", ""

@@ -1,0 +1,1 @@
+"""Commands of `lcm workers` that change workers."""
