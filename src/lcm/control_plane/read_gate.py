@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.errors import ProblemError
@@ -10,7 +12,7 @@ from lcm.core.singleflight import Singleflight
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from typing import TypeVar
 
     T = TypeVar("T")
@@ -57,3 +59,29 @@ class ReadGate:
         finally:
             self._admitted -= 1
         return result
+
+
+class _Pauses:
+    """How many pauses there are now, and whether the collector was on before the first of them."""
+
+    count = 0
+    was_enabled = True
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Collect no cycles meanwhile.
+
+    Ten thousand decoded records make the collector look at every object of the process, which stalls the event loop for
+    0.3 s (measured) and frees nothing: records have no cycles. Several tasks may be inside at the same time.
+    """
+    if not _Pauses.count:
+        _Pauses.was_enabled = gc.isenabled()
+        gc.disable()
+    _Pauses.count += 1
+    try:
+        yield
+    finally:
+        _Pauses.count -= 1
+        if not _Pauses.count and _Pauses.was_enabled:
+            gc.enable()

@@ -93,8 +93,8 @@ def test_termination_asks_first_and_says_what_is_lost(
     controller.measure("doomed", labs=3, nodes=12)
 
     refused = terminal("workers", "terminate", "doomed")
-    refused.expect("12 of 12 nodes, in 3 labs")
     refused.expect("It will save $0.0263 an hour")
+    refused.expect("12 of 12 nodes, in 3 labs")
     refused.expect("Terminate doomed permanently? Type doomed to confirm:")
     refused.type("y\n")
     refused.expect("no changes made")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.read_gate import ReadGate
+from lcm.control_plane.read_gate import ReadGate, collection_paused
 from lcm.model.problems import ProblemCode
 
 
@@ -56,3 +57,30 @@ async def test_a_failed_read_gives_its_slot_back() -> None:
     for _ in range(3):
         with pytest.raises(ValueError, match="broken"):
             await gate.run("x", fail)
+
+
+def test_it_is_paused_until_the_last_one_ends() -> None:
+    assert gc.isenabled()
+    first, second = collection_paused(), collection_paused()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()
+
+
+def test_an_error_ends_the_pause() -> None:
+    with pytest.raises(ValueError, match="bad"), collection_paused():
+        raise ValueError("bad")
+    assert gc.isenabled()
+
+
+def test_a_collector_that_was_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with collection_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

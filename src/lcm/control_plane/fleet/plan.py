@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
-from lcm.control_plane.lablets.planning import read_scheduling_inputs, run_planner
+from lcm.control_plane.lablets.planning import read_records, read_scheduling_inputs, run_planner
+from lcm.control_plane.read_gate import collection_paused
 from lcm.control_plane.records.kinds import DECISIONS, WORKERS, find_all
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.decisions import read_decisions
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.lablets.planning import SchedulingInputs
     from lcm.model.fleet.plan import Evaluator
+    from lcm.model.fleet.settings import FleetSettings
     from lcm.model.lablet.scheduling.planner import SchedulingPlan, UnplaceableLablet, WaitingLablet
     from lcm.model.lablet.scheduling.scale_up import ScaleUpOutcome
     from lcm.model.system import DiscoveryPlan, ReceivedControllerReport
@@ -49,9 +52,28 @@ if TYPE_CHECKING:
 
 _NOT_AT_REST = Where(any_of={"at_rest": [False]})
 _IN_SERVICE = Where(any_of={"status": [WorkerStatus.RUNNING.value], "desired_status": [DesiredStatus.RUNNING.value]})
+_PRESENT = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
 _WORKERS_PER_TURN = 50
+_SHARED_SECONDS = 1.0
+"""How long a computed plan is shown to others, if nothing is changed meanwhile."""
 _PENDING_LICENSE = b'"pending_license_operation":{'
 _ACTIONS = (b'"held_actions":[{', b'"next_actions":[{')
+
+
+_State = tuple[str | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedParts:
+    """Parts of the plan, and the state of the store from before they were computed."""
+
+    parts: FleetPlan
+    state: _State
+    until: float
+
+    def is_fresh(self, state: _State) -> bool:
+        """Whether nothing was changed since, and little time has passed."""
+        return self.state == state and asyncio.get_running_loop().time() < self.until
 
 
 @dataclass(slots=True)
@@ -68,7 +90,8 @@ class PlanService:
 
     def __init__(self, context: ControlPlaneContext) -> None:
         self._context = context
-        self._fleet_parts: FreshSingleflight[FleetPlan] = FreshSingleflight()
+        self._computing: FreshSingleflight[FleetPlan] = FreshSingleflight()
+        self._shared: _SharedParts | None = None
 
     async def page(self, after: str | None, limit: int) -> FleetPlan:
         """A page of workers that are not at rest. The first page has the other parts of the plan too."""
@@ -76,9 +99,30 @@ class PlanService:
         items, cursor = await gate.run_alone(partial(self._read_page, after, limit))
         if after is not None:
             return FleetPlan(items=items, next_cursor=cursor)
-        # Many people may look at once: one computation serves all who asked before it began.
-        parts = await self._fleet_parts.run("plan", partial(gate.run_alone, self._read_parts))
-        return parts.model_copy(update={"items": items, "next_cursor": cursor})
+        parts = await self._parts()
+        return parts.model_copy(update={**await self._present_state(), "items": items, "next_cursor": cursor})
+
+    async def _parts(self) -> FleetPlan:
+        """The parts that take long to compute: one computation serves all who asked before it began.
+
+        Whoever asks in the second after it gets the same, unless something was changed since it began.
+        """
+        shared = self._shared
+        if shared is not None and shared.is_fresh(await self._read_state()):
+            return shared.parts
+        return await self._computing.run("plan", partial(self._context.reads.run_alone, self._compute_parts))
+
+    async def _compute_parts(self) -> FleetPlan:
+        state = await self._read_state()
+        with collection_paused():
+            parts = await self._read_parts()
+        self._shared = _SharedParts(parts, state, asyncio.get_running_loop().time() + _SHARED_SECONDS)
+        return parts
+
+    async def _read_state(self) -> _State:
+        """What differs after any change: by this process, and by others as far as the journal has it."""
+        newest = await self._context.store.read_journal(newest_first=True, limit=1)
+        return newest[0].cursor if newest else None, self._context.unit_of_work.transactions
 
     async def _read_page(self, after: str | None, limit: int) -> tuple[tuple[PlannedWorker, ...], str | None]:
         page = await self._context.store.find(WORKERS, _NOT_AT_REST, after=after, limit=limit)
@@ -133,46 +177,62 @@ class PlanService:
         evaluator = find_evaluator(await read_leaders(store), await read_controller_reports(store), now)
         return now, evaluator, (await read_fleet_state(store)).hold
 
-    async def _read_parts(self) -> FleetPlan:
+    async def _present_state(self) -> dict[str, object]:
+        """The parts that are read for each request."""
         now, evaluator, hold = await self._basis()
-        held = hold is not None and hold.active(now)
-        pauses, pauses_total = await self._pauses(now)
-        licenses = await self._license_operations()
+        return {
+            "hold": hold if hold is not None and hold.active(now) else None,
+            "evaluation": evaluator.silence,
+            "discovery": _discovery(await read_controller_reports(self._context.store), evaluator),
+        }
+
+    async def _read_parts(self) -> FleetPlan:
+        now = clock.now()
+        inputs = await read_scheduling_inputs(self._context, now)
+        # With lablets to be placed all workers are read for them. That is most of the work, and done once.
+        workers = inputs.workers if inputs.pending else await self._read_automated(inputs.settings)
+        pauses, pauses_total = await self._pauses(workers, inputs.settings, now)
+        licenses = _license_operations(workers)
         return FleetPlan(
             items=(),
-            hold=hold if held else None,
-            evaluation=evaluator.silence,
-            lablets=await self._lablets(now),
+            lablets=await self._lablets(inputs, now),
             pauses=tuple(pauses),
             pauses_total=pauses_total,
-            discovery=_discovery(await read_controller_reports(self._context.store), evaluator),
             license_operations=tuple(licenses[:MAX_LISTED]),
             license_operations_total=len(licenses),
         )
 
-    async def _lablets(self, now: datetime) -> LabletPlan:
-        inputs = await read_scheduling_inputs(self._context, now)
+    async def _read_automated(self, settings: FleetSettings) -> list[Worker]:
+        """The workers that may be paused, and those with a license operation to come."""
+        store, found = self._context.store, dict[str, Worker]()
+        if idle_policy_action(settings) is not None:
+            for worker in await read_records(store, WORKERS, Worker, "worker", [], _IN_SERVICE):
+                found[worker.id] = worker
+        async for stored in find_all(store, WORKERS, _PRESENT):
+            if _PENDING_LICENSE in stored.body:
+                found.setdefault(stored.id, Worker.model_validate_json(stored.body))
+        return list(found.values())
+
+    async def _lablets(self, inputs: SchedulingInputs, now: datetime) -> LabletPlan:
         plan = await run_planner(self._context, inputs, now)
         outcomes = inputs.outcomes(self._context, plan)
         names = {worker.id: worker.name for worker in inputs.workers}
         blocked = "; ".join(block.reason for block in inputs.blocks)
         return describe_scheduling(plan, outcomes, names, blocked)
 
-    async def _pauses(self, now: datetime) -> tuple[list[PlannedPause], int]:
+    async def _pauses(
+        self, workers: Sequence[Worker], settings: FleetSettings, now: datetime
+    ) -> tuple[list[PlannedPause], int]:
         """The next pauses or drains, earliest first. MIN_WORKERS bounds how many there can be."""
-        settings = await self._context.settings()
         action = idle_policy_action(settings)
         if action is None:
             return [], 0
         allowed = max(0, await count_running_workers(self._context.store) - settings.scaling.min_workers)
         due: list[tuple[datetime, str, str]] = []
-        number = 0
-        async for stored in find_all(self._context.store, WORKERS, _IN_SERVICE):
-            worker = Worker.model_validate_json(stored.body)
-            at = next_idle_action(worker, settings, now)
-            if at is not None:
+        for number, worker in enumerate(workers, start=1):
+            in_service = worker.status is WorkerStatus.RUNNING and worker.desired_status is DesiredStatus.RUNNING
+            if in_service and (at := next_idle_action(worker, settings, now)) is not None:
                 due.append((at, worker.id, worker.name))
-            number += 1
             if number % _WORKERS_PER_TURN == 0:
                 await asyncio.sleep(0)  # others are served meanwhile
         first = heapq.nsmallest(min(MAX_LISTED, allowed), due)
@@ -180,25 +240,19 @@ class PlanService:
         pauses = [PlannedPause(worker_id=id_, name=name, at=at, drain=drain) for at, id_, name in first]
         return pauses, min(allowed, len(due))
 
-    async def _license_operations(self) -> list[PlannedLicenseOperation]:
-        present = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
-        found = []
-        async for stored in find_all(self._context.store, WORKERS, present):
-            if _PENDING_LICENSE not in stored.body:
-                continue
-            worker = Worker.model_validate_json(stored.body)
-            pending = worker.pending_license_operation
-            if pending is not None:
-                found.append(
-                    PlannedLicenseOperation(
-                        worker_id=worker.id,
-                        name=worker.name,
-                        operation=pending.operation,
-                        requested_at=pending.requested_at,
-                        requested_by=pending.requested_by,
-                    )
-                )
-        return found
+
+def _license_operations(workers: Sequence[Worker]) -> list[PlannedLicenseOperation]:
+    return [
+        PlannedLicenseOperation(
+            worker_id=worker.id,
+            name=worker.name,
+            operation=pending.operation,
+            requested_at=pending.requested_at,
+            requested_by=pending.requested_by,
+        )
+        for worker in sorted(workers, key=lambda each: each.id)
+        if (pending := worker.pending_license_operation) is not None
+    ]
 
 
 def describe_scheduling(

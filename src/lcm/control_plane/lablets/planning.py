@@ -64,11 +64,11 @@ async def read_scheduling_inputs(context: ControlPlaneContext, now: datetime, *e
     blocks = (hold_block(await read_fleet_state(store), now), verification_block(await read_leaders(store)))
     inputs.blocks = tuple(block for block in blocks if block is not None)
     waiting = Where(any_of={"status": [LabletStatus.PENDING_SCHEDULING.value]})
-    pending = await _read_records(store, LABLETS, Lablet, "lablet", inputs.skipped, waiting)
+    pending = await read_records(store, LABLETS, Lablet, "lablet", inputs.skipped, waiting)
     inputs.pending = [lablet for lablet in pending if not lablet.unknown_words] + list(extra)
     if inputs.pending:
         present = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
-        inputs.workers = await _read_records(store, WORKERS, Worker, "worker", inputs.skipped, present)
+        inputs.workers = await read_records(store, WORKERS, Worker, "worker", inputs.skipped, present)
         inputs.templates = [WorkerTemplate.model_validate_json(item.body) async for item in find_all(store, TEMPLATES)]
     return inputs
 
@@ -89,7 +89,7 @@ def make_planner(context: ControlPlaneContext, inputs: SchedulingInputs, now: da
     return planner
 
 
-async def _read_records(
+async def read_records(
     store: Store, kind: Kind, model: type[R], word: str, skipped: list[SkippedRecord], where: Where
 ) -> list[R]:
     """The records that can be read. One that cannot is reported and stops no other."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.lablets.definitions import resolve_definition
 from lcm.control_plane.lablets.lifecycle import build_lablet
 from lcm.control_plane.lablets.planning import SchedulingInputs, make_planner, read_scheduling_inputs
+from lcm.control_plane.read_gate import collection_paused
 from lcm.control_plane.records.kinds import LABLETS
 from lcm.control_plane.records.unit_of_work import name_taken_problem
 from lcm.control_plane.store.port import Where
@@ -54,9 +55,11 @@ async def _preview(context: ControlPlaneContext, request: CreateLabletRequest) -
         context.region(request.aws_region)
     if request.name is not None:
         await _check_name(context, request.name)
-    inputs = await read_scheduling_inputs(context, now, lablet)
-    plan, view = await _plan(context, inputs, lablet, now)
-    preview = _described(plan, view, lablet, inputs.outcomes(context, plan), {each.id: each for each in inputs.workers})
+    with collection_paused():
+        inputs = await read_scheduling_inputs(context, now, lablet)
+        plan, view = await _plan(context, inputs, lablet, now)
+        workers = {each.id: each for each in inputs.workers}
+        preview = _described(plan, view, lablet, inputs.outcomes(context, plan), workers)
     preview = preview.model_copy(
         update={
             "aws_region": preview.aws_region or request.aws_region,

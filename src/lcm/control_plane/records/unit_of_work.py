@@ -314,6 +314,8 @@ class UnitOfWork:
         self.store = store
         self._committed = committed
         self._storage_price = storage_price
+        self.transactions = 0
+        """How many have ended: as long as it is the same, this process has changed nothing."""
 
     async def run(self, actor: Actor, attempt: Callable[[Transaction], Awaitable[R]]) -> R:
         """Run an attempt until it is committed, and return its result."""
@@ -321,7 +323,9 @@ class UnitOfWork:
             tx = Transaction(self.store, actor, self._storage_price)
             result = await attempt(tx)
             try:
-                if await tx.commit():
+                entries = await tx.commit()
+                self.transactions += 1
+                if entries:
                     self._committed()
                 return result
             except RevisionConflictError:

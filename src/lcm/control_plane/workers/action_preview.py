@@ -258,4 +258,6 @@ def _lost(worker: Worker, now: datetime, sample: MetricsSample | None, *, releas
         **_assigned_lablets(worker),
         "License": describe_license_release(worker, release=release_license),
     }
-    return losses if cost is None else {**losses, "Cost so far": f"about {format_usd(cost)}"}
+    if cost is None:
+        return losses
+    return {**losses, "Cost so far": f"about ${cost:,.2f}" if cost >= 0.01 else "less than $0.01"}

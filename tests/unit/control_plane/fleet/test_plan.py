@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lcm.control_plane.read_gate import MAX_RUNNING, MAX_SMALL_RUNNING, MAX_SMALL_WAITING, MAX_WAITING
 from lcm.model.access import Role
+from lcm.model.audit import Actor, ActorKind
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from lcm.control_plane.read_gate import ReadGate
+    from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.model.fleet.plan import FleetPlan, PlannedPause
 
 
 @pytest.fixture
@@ -88,3 +92,58 @@ async def test_a_page_is_complete_and_in_order(plane: TestPlane) -> None:
     plan = await plane.services.plan.page(None, 110)
     rest = await plane.services.plan.page(plan.next_cursor, 110)
     assert [item.worker_id for item in (*plan.items, *rest.items)] == sorted(names)
+
+
+async def test_a_computed_plan_is_shared_until_something_changes(
+    plane: TestPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, computed = plane.services.plan, 0
+    original = service._read_parts
+
+    async def counted() -> FleetPlan:
+        nonlocal computed
+        computed += 1
+        return await original()
+
+    monkeypatch.setattr(service, "_read_parts", counted)
+    worker = await plane.running("alpha")
+    for _ in range(3):
+        await service.page(None, 10)
+    assert computed == 1
+    await plane.create("beta")
+    assert len((await service.page(None, 10)).items) == 2
+    assert computed == 2
+    await plane.ask("POST", f"/api/workers/{worker['id']}/license", json={"operation": "register", "token": "a-token"})
+    assert (await service.page(None, 10)).license_operations_total == 1
+    assert computed == 3
+    await service.page(None, 10)
+    assert computed == 3
+    await asyncio.sleep(2)
+    await service.page(None, 10)
+    assert computed == 4
+
+
+async def test_activity_that_is_recorded_without_an_event_moves_a_pause_at_once(plane: TestPlane) -> None:
+    ready = {"type": "CmlReady", "status": "True", "since": "2026-01-17T10:30:00Z"}
+    worker = await plane.report(await plane.running("alpha"), "RUNNING", conditions=[ready])
+    settings = {"idle": {"worker_auto_pause_snooze_minutes": 0}}
+    await plane.ask("PATCH", "/api/settings", role=Role.ADMIN, json=settings)
+    pauses: list[PlannedPause] = []
+    for minutes in (5, 10):
+
+        async def used(tx: Transaction, minutes: int = minutes) -> None:
+            found, at = await tx.worker(worker["id"]), tx.now + timedelta(minutes=minutes)
+            tx.save_without_event(found.model_copy(update={"last_activity_at": at, "last_idle_check_at": at}))
+
+        await plane.services.context.unit_of_work.run(Actor(kind=ActorKind.SYSTEM, name="test"), used)
+        pauses += (await plane.services.plan.page(None, 10)).pauses
+    assert pauses[1].at - pauses[0].at == timedelta(minutes=5)
+
+
+async def test_the_hold_and_the_evaluation_are_read_for_each_request(plane: TestPlane) -> None:
+    await plane.create("alpha")
+    assert (await plane.services.plan.page(None, 10)).hold is None
+    await plane.ask("POST", "/api/fleet/hold", json={"reason": "exam"})
+    held = await plane.services.plan.page(None, 10)
+    assert held.hold is not None
+    assert held.evaluation.startswith("no worker controller has ")
