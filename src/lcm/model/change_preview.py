@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from lcm.model.base import LenientModel, StrictBool, StrictModel
+from lcm.model.base import LenientModel, RequestedTime, StrictBool, StrictModel
 from lcm.model.worker.requests import UpdateWorkerRequest
 from lcm.model.worker.template import WorkerTemplate
 
@@ -32,6 +32,9 @@ class PreviewWorkerRequest(StrictModel):
     action: WorkerAction
     release_license: StrictBool = Field(
         default=True, description="Whether a termination deregisters a registered license first."
+    )
+    until: RequestedTime | None = Field(
+        default=None, description="Until when policies leave the worker as a start or stop requests."
     )
     changes: UpdateWorkerRequest | None = None
 

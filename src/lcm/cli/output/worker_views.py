@@ -45,6 +45,8 @@ def worker_notes(worker: Worker, now: datetime) -> str:
     notes = []
     if worker.hold is not None and worker.hold.active(now):
         notes.append(f"on hold: {worker.hold.reason}")
+    if worker.override is not None and worker.override.active(now) and worker.override.until is not None:
+        notes.append(f"{worker.override.desired.value} until {format_time_with_zone(worker.override.until)}")
     notes += [f"stuck: {each.message or each.reason}" for each in worker.conditions if _is_true(each, "Stuck")]
     if worker.status == "FAILED" and not notes:
         notes.append(f"lcm workers explain {worker.name}")

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cli.errors import CommandError
+from lcm.cli.runtime.options import validate
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from lcm.cli.runtime.session import Session
     from lcm.model.change_preview import ChangePreview, WorkerAction
     from lcm.model.worker.record import Worker
@@ -16,12 +19,19 @@ _PLACEHOLDER = "preview"
 
 
 async def forecast_action(
-    session: Session, worker: Worker, action: WorkerAction, *, release_license: bool = True
+    session: Session,
+    worker: Worker,
+    action: WorkerAction,
+    *,
+    release_license: bool = True,
+    until: datetime | None = None,
 ) -> None:
     """Set the forecast of a command. One that would be rejected fails with the reason."""
     from lcm.model.change_preview import PreviewWorkerRequest
 
     body = PreviewWorkerRequest(action=action, release_license=release_license)
+    if until is not None:
+        body = validate(PreviewWorkerRequest, {"action": action, "until": until})
     session.forecast = forecast_lines(worker.name, await session.client.workers.preview(worker.id, body))
 
 

@@ -126,16 +126,43 @@ class Workers(Resource):
         return await self._send(call, Worker)
 
     async def start(
-        self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
+        self,
+        worker_id: str,
+        reason: str | None = None,
+        *,
+        until: datetime | None = None,
+        version: int | None = None,
+        key: str | None = None,
     ) -> Worker:
-        """Set desired status RUNNING; a running drain is cancelled."""
-        return await self._command_with_reason(worker_id, "start", reason, version, key)
+        """Set desired status RUNNING, which policies leave so until a time; a running drain is cancelled."""
+        return await self._start_or_stop(worker_id, "start", reason, until, version, key)
 
     async def stop(
-        self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
+        self,
+        worker_id: str,
+        reason: str | None = None,
+        *,
+        until: datetime | None = None,
+        version: int | None = None,
+        key: str | None = None,
     ) -> Worker:
-        """Set desired status STOPPED, without waiting for lablets."""
-        return await self._command_with_reason(worker_id, "stop", reason, version, key)
+        """Set desired status STOPPED, which policies leave so until a time, without waiting for lablets."""
+        return await self._start_or_stop(worker_id, "stop", reason, until, version, key)
+
+    async def _start_or_stop(
+        self,
+        worker_id: str,
+        name: str,
+        reason: str | None,
+        until: datetime | None,
+        version: int | None,
+        key: str | None,
+    ) -> Worker:
+        from lcm.model.worker.requests import CommandRequest, StartStopRequest
+
+        if until is None:  # as older control planes know it
+            return await self._command(worker_id, name, CommandRequest(reason=reason), version, key)
+        return await self._command(worker_id, name, StartStopRequest(reason=reason, until=until), version, key)
 
     async def terminate(
         self,

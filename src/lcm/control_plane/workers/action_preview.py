@@ -11,7 +11,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.workers import lifecycle
 from lcm.model.change_preview import ChangePreview
 from lcm.model.fleet.plan import DecisionState
-from lcm.model.formatting import count_of, format_usd
+from lcm.model.formatting import count_of, format_clock_time, format_usd
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.cost import cost_if, cost_so_far, current_cost, describe_license_release, describe_running_nodes
 from lcm.model.worker.next_step import next_step_of
@@ -91,13 +91,14 @@ def preview_action(
     *,
     release_license: bool = True,
     fleet_held: bool = False,
+    until: datetime | None = None,
 ) -> ChangePreview:
     """What the command would do now. `sample` holds its latest metrics, `planned` what waits for its release."""
     if action == "release" and worker.hold is None:
         return ChangePreview(action=action, changes=False, effect="It is not on hold.")
     try:
         after = lifecycle.terminate(worker, now, release_license=False) if not release_license else None
-        after = after or _COMMANDS[action](worker, now)
+        after = after or _run(worker, action, now, until)
     except (ProblemError, IllegalWorkerTransitionError) as error:
         return ChangePreview(action=action, refusal=str(getattr(error, "detail", error)), changes=False)
     if after == worker:
@@ -121,6 +122,16 @@ def preview_action(
         cost_change_usd=cost_change,
         losses=losses,
     )
+
+
+def _run(worker: Worker, action: str, now: datetime, until: datetime | None) -> Worker:
+    if until is None or action not in ("start", "stop"):
+        return _COMMANDS[action](worker, now)
+    desired = DesiredStatus.RUNNING if action == "start" else DesiredStatus.STOPPED
+    override = lifecycle.make_override(desired, until, "you", now)
+    if action == "start":
+        return lifecycle.start(worker, now, override=override)
+    return lifecycle.stop(worker, now, override=override)
 
 
 def _status_text(worker: Worker) -> str:
@@ -173,7 +184,9 @@ def _effect_text(after: Worker, action: str, now: datetime, fleet_held: bool) ->
         return "All changes to this worker will stop until it is released. Monitoring will continue."
     if action == "trust":
         return f"Passwords will be sent to the server with the certificate {after.cml_certificate}."
-    return next_step_text(after, now, fleet_held=fleet_held)
+    until = None if after.override is None or not after.override.active(now) else after.override.until
+    kept = "" if until is None else f" Policies will leave it so until {format_clock_time(until, now)}."
+    return f"{next_step_text(after, now, fleet_held=fleet_held)}{kept}"
 
 
 def next_step_text(worker: Worker, now: datetime, *, fleet_held: bool) -> str:

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.workers.lifecycle import pause_fields, updated_record
-from lcm.control_plane.workers.scaling import check_min_workers, check_not_held, count_running_workers
+from lcm.control_plane.workers.scaling import (
+    check_min_workers,
+    check_not_held,
+    check_not_outranked,
+    count_running_workers,
+)
 from lcm.model.worker.idle import IdleDetectionResult, assess_idle, latest_activity
 
 if TYPE_CHECKING:
@@ -67,6 +72,7 @@ async def detect_idle(
 async def pause_idle_worker(tx: Transaction, worker: Worker, settings: FleetSettings) -> Worker:
     """Auto-pause: set the desired status to STOPPED because the worker is idle."""
     await check_not_held(tx, worker)
+    check_not_outranked(tx, worker)
     await check_min_workers(tx, settings.scaling)
     fields = pause_fields(worker, tx.now, IDLE_TIMEOUT, by_policy=True)
     tx.attribute_to_policy(AUTO_PAUSE)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lcm.control_plane.errors import ProblemError
 from lcm.model.problems import ProblemCode
-from lcm.model.worker.record import Hold, PendingLicenseOperation, Worker
+from lcm.model.worker.record import Hold, Override, PendingLicenseOperation, Worker
 from lcm.model.worker.status import (
     NO_ADDRESS_STATUSES,
     DesiredStatus,
@@ -79,6 +79,7 @@ def pause_fields(worker: Worker, now: datetime, reason: str, *, by_policy: bool)
         "last_paused_at": now,
         "pause_reason": reason,
         "paused_by_policy": by_policy,
+        "override": None,
         counter: getattr(worker, counter) + 1,
     }
 
@@ -93,14 +94,35 @@ def resume_fields(worker: Worker, *, by_policy: bool) -> dict[str, Any]:
         "desired_status": DesiredStatus.RUNNING,
         "pause_reason": None,
         "paused_by_policy": False,
+        "override": None,
         counter: getattr(worker, counter) + 1,
     }
 
 
-def start(worker: Worker, now: datetime) -> Worker:
+def make_override(
+    desired: DesiredStatus, until: datetime | None, by: str, now: datetime, reason: str | None = None
+) -> Override:
+    """What a person wants until a time. One whose end is in the past is rejected."""
+    if until is not None and until <= now:
+        raise ProblemError(ProblemCode.INVALID, f"until: {until.isoformat()} is not in the future")
+    return Override(desired=desired, until=until, by=by, since=now, reason=reason or "")
+
+
+def _override_after(
+    worker: Worker, desired: DesiredStatus, override: Override | None, now: datetime
+) -> dict[str, Override | None]:
+    """The override after a person's command. A repeated command changes nothing: who gave it first, and when, stays."""
+    present = worker.override
+    kept = present is not None and present.desired is desired and present.active(now)
+    if present is not None and kept and (override is None or override.until == present.until):
+        return {"override": present}
+    return {"override": override}
+
+
+def start(worker: Worker, now: datetime, *, override: Override | None = None) -> Worker:
     """Set the desired status to RUNNING. A drain in progress is cancelled."""
     _check_commandable(worker, "start")
-    fields = resume_fields(worker, by_policy=False)
+    fields = resume_fields(worker, by_policy=False) | _override_after(worker, DesiredStatus.RUNNING, override, now)
     if worker.status is WorkerStatus.DRAINING:
         fields |= on_enter(worker, WorkerStatus.RUNNING, now)
     elif worker.status is WorkerStatus.RUNNING and worker.desired_status is not DesiredStatus.RUNNING:
@@ -109,10 +131,11 @@ def start(worker: Worker, now: datetime) -> Worker:
     return updated_record(worker, now, bump_generation=True, **fields)
 
 
-def stop(worker: Worker, now: datetime, reason: str | None = None) -> Worker:
+def stop(worker: Worker, now: datetime, reason: str | None = None, *, override: Override | None = None) -> Worker:
     """Set the desired status to STOPPED, without waiting for lablets. A drain in progress ends at once."""
     _check_commandable(worker, "stop")
     fields = pause_fields(worker, now, reason or MANUAL_PAUSE_REASON, by_policy=False)
+    fields |= _override_after(worker, DesiredStatus.STOPPED, override, now)
     if worker.status is WorkerStatus.DRAINING:
         fields |= on_enter(worker, WorkerStatus.STOPPING, now)
     return updated_record(worker, now, bump_generation=True, **fields)

@@ -54,13 +54,17 @@ class PreviewService:
         """What an action would do."""
         if request.action is WorkerAction.EDIT:
             return await self._edit(worker, request.changes or UpdateWorkerRequest())
-        return await self.action(worker, request.action, release_license=request.release_license)
+        return await self.action(worker, request.action, release_license=request.release_license, until=request.until)
 
-    async def action(self, worker: Worker, action: str, *, release_license: bool = True) -> ChangePreview:
+    async def action(
+        self, worker: Worker, action: str, *, release_license: bool = True, until: datetime | None = None
+    ) -> ChangePreview:
         """What a command would do."""
-        return await self._context.small_reads.run_alone(partial(self._action, worker, action, release_license))
+        return await self._context.small_reads.run_alone(partial(self._action, worker, action, release_license, until))
 
-    async def _action(self, worker: Worker, action: str, release_license: bool) -> ChangePreview:
+    async def _action(
+        self, worker: Worker, action: str, release_license: bool, until: datetime | None
+    ) -> ChangePreview:
         now = clock.now()
         planned = await self._plan.worker(worker) if action == WorkerAction.RELEASE else None
         preview = preview_action(
@@ -71,6 +75,7 @@ class PreviewService:
             planned,
             release_license=release_license or action != WorkerAction.TERMINATE,
             fleet_held=await self.fleet_held(now),
+            until=until,
         )
         if action not in _CONTROLLER_ACTIONS or not preview.changes:
             return preview

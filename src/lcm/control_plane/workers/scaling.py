@@ -10,6 +10,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import WORKERS, find_all
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.lifecycle import drain, resume_fields, updated_record, worker_from_template
+from lcm.model.calendar.precedence import Authority, outranking_claim
 from lcm.model.formatting import count_with_verb, format_instant
 from lcm.model.lablet.placement import check_adopted
 from lcm.model.lablet.scheduling.capacity import is_resumable
@@ -60,6 +61,13 @@ async def check_not_held(tx: Transaction, worker: Worker | None = None) -> None:
             raise ProblemError(ProblemCode.HELD, f"{what} is on hold by {hold.by}: {hold.reason}")
 
 
+def check_not_outranked(tx: Transaction, worker: Worker) -> None:
+    """Rejected while somebody with more authority than a policy decides what the worker is to be."""
+    claim = outranking_claim(Authority.POLICY, worker, tx.earliest_now)
+    if claim is not None:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, claim.reason)
+
+
 async def scale_down(tx: Transaction, worker_id: str, settings: FleetSettings, reason: str) -> Worker:
     """Drain a worker on behalf of scale-down: it is running, above the minimum, and the cooldown has passed."""
     worker = await tx.worker(worker_id)
@@ -73,6 +81,7 @@ async def scale_down(tx: Transaction, worker_id: str, settings: FleetSettings, r
         )
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"lablets": worker.allocation.lablets})
     await check_not_held(tx, worker)
+    check_not_outranked(tx, worker)
     await check_min_workers(tx, settings.scaling)
     fleet = await tx.fleet()
     cooldown = timedelta(seconds=settings.scaling.scale_down_cooldown_seconds)

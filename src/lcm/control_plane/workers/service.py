@@ -29,7 +29,7 @@ from lcm.model.lablet.scheduling.block import WORKER_CONTROLLER
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.explain import ExplainInput, explain
 from lcm.model.worker.record import Worker
-from lcm.model.worker.status import LicenseOperation, WorkerStatus
+from lcm.model.worker.status import DesiredStatus, LicenseOperation, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -50,9 +50,10 @@ if TYPE_CHECKING:
         UpdateWorkerRequest,
     )
 
+KEEPING_COMMANDS = {"start": DesiredStatus.RUNNING, "stop": DesiredStatus.STOPPED}
+"""Commands with which a person can say for how long the worker is to stay so, and what it is to be."""
+
 COMMANDS: dict[str, Callable[[Worker, Transaction, str | None], Worker]] = {
-    "start": lambda worker, tx, _: lifecycle.start(worker, tx.now),
-    "stop": lambda worker, tx, reason: lifecycle.stop(worker, tx.now, reason),
     "terminate": lambda worker, tx, _: lifecycle.terminate(worker, tx.now),
     "drain": lambda worker, tx, reason: lifecycle.drain(worker, tx.now, reason),
     "cancel-drain": lambda worker, tx, _: lifecycle.cancel_drain(worker, tx.now),
@@ -173,19 +174,36 @@ class WorkerService:
         *,
         reason: str | None = None,
         release_license: bool = True,
+        until: datetime | None = None,
         if_match: int | None = None,
         key: IdempotencyKey | None = None,
     ) -> bytes:
-        """Run one of `COMMANDS`. A repeated command changes nothing. Only a termination reads `release_license`."""
+        """Run a command. A repeated one changes nothing.
+
+        Only a termination reads `release_license`; only `KEEPING_COMMANDS` read `until`.
+        """
 
         async def attempt(tx: Transaction) -> Worker:
             worker = await tx.worker(worker_id, if_match=if_match)
+            if name in KEEPING_COMMANDS:
+                after = self._start_or_stop(tx, worker, name, caller, reason, until)
+                return tx.save_worker(after, name, reason or "", **_override_details(after))
             if name == "terminate" and not release_license:
                 leaking = lifecycle.terminate(worker, tx.now, release_license=False)
                 return tx.save_worker(leaking, "terminate", reason or "", release_license=False)
             return tx.save_worker(COMMANDS[name](worker, tx, reason), name.replace("-", "_"), reason or "")
 
         return await self._run(caller, key, attempt)
+
+    def _start_or_stop(
+        self, tx: Transaction, worker: Worker, name: str, caller: Caller, reason: str | None, until: datetime | None
+    ) -> Worker:
+        desired, override = KEEPING_COMMANDS[name], None
+        if until is not None:
+            override = lifecycle.make_override(desired, until, caller.name, tx.now, reason)
+        if desired is DesiredStatus.RUNNING:
+            return lifecycle.start(worker, tx.now, override=override)
+        return lifecycle.stop(worker, tx.now, reason, override=override)
 
     async def hold(
         self,
@@ -253,6 +271,12 @@ class WorkerService:
         self, caller: Caller, key: IdempotencyKey | None, attempt: Callable[[Transaction], Awaitable[Worker]]
     ) -> bytes:
         return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+
+
+def _override_details(worker: Worker) -> dict[str, str]:
+    """What the audit says of the time for which a command counts."""
+    until = None if worker.override is None else worker.override.until
+    return {} if until is None else {"until": until.isoformat()}
 
 
 def _secrets_in(request: CreateWorkerRequest | UpdateWorkerRequest) -> dict[str, str | None]:

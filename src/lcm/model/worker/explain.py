@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from lcm.model.audit import ActorKind, DecisionReport, WorkerHistoryEntry
 from lcm.model.base import CARRIED, LenientModel
+from lcm.model.calendar.precedence import override_claim
 from lcm.model.fleet.settings import IdleAction
 from lcm.model.formatting import (
     as_clause,
@@ -212,6 +213,7 @@ def _detail_sentences(inputs: ExplainInput) -> Iterator[str]:
     if worker.status is WorkerStatus.TERMINATED:
         return
     yield from _hold_sentences(inputs)
+    yield from _override_sentences(inputs)
     yield from _instance_sentences(inputs)
     breaker = inputs.fleet.breakers.get(worker.aws_region)
     if breaker is not None and breaker.open:
@@ -267,6 +269,12 @@ def _hold_sentences(inputs: ExplainInput) -> list[str]:
     return sentences
 
 
+def _override_sentences(inputs: ExplainInput) -> Iterator[str]:
+    claim = override_claim(inputs.worker, inputs.now)
+    if claim is not None:
+        yield f"Policies leave it as it is: {claim.reason}."
+
+
 def _license_sentences(inputs: ExplainInput) -> Iterator[str]:
     worker = inputs.worker
     pending = worker.pending_license_operation
@@ -309,6 +317,8 @@ def _next_check(inputs: ExplainInput) -> str:
 def _idle_sentence(inputs: ExplainInput) -> str:
     """Return when a ready worker is paused or drained, which depends on its use."""
     worker, now, idle = inputs.worker, inputs.now, inputs.settings.idle
+    if override_claim(worker, now) is not None:
+        return "It keeps running and is not paused until then."
     quiet = now - idle_since(worker)
     if worker.allocation.lablets:
         return "It keeps running and is not paused while a lablet is assigned to it."

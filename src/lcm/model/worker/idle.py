@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from lcm.model.base import LenientModel, UtcDatetime
+from lcm.model.calendar.precedence import NO_OTHER_CLAIMS, Authority, outranking_claim
 from lcm.model.fleet.settings import IdleAction
 from lcm.model.formatting import count_with_verb
 from lcm.model.worker.conditions import ConditionType, is_condition_true
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from lcm.model.calendar.precedence import OtherClaims
     from lcm.model.fleet.settings import FleetSettings, IdleSettings, ScalingSettings
     from lcm.model.worker.record import Worker
 
@@ -96,14 +98,24 @@ def latest_activity(events: Iterable[ActivityEvent]) -> datetime | None:
 
 
 def assess_idle(
-    worker: Worker, idle: IdleSettings, scaling: ScalingSettings, *, now: datetime, running: int, lablets: int
+    worker: Worker,
+    idle: IdleSettings,
+    scaling: ScalingSettings,
+    *,
+    now: datetime,
+    running: int,
+    lablets: int,
+    claims: OtherClaims = NO_OTHER_CLAIMS,
 ) -> IdleAssessment:
-    """Assess whether a worker is idle and may be stopped; `running` counts the whole fleet, including this worker."""
+    """Assess whether a worker is idle and may be stopped; `running` counts the whole fleet, including this worker.
+
+    `claims` are those of others on the worker, which count more than that it is idle.
+    """
     idle_for = max(timedelta(0), now - idle_since(worker))
     is_idle = idle_for > timedelta(minutes=idle.worker_idle_timeout_minutes)
     snooze = timedelta(minutes=idle.worker_auto_pause_snooze_minutes)
     snoozing = worker.last_resumed_at is not None and now - worker.last_resumed_at < snooze
-    to_drain = _obstacles(worker, snoozing=snoozing, lablets=lablets, now=now)
+    to_drain = _obstacles(worker, claims, snoozing=snoozing, lablets=lablets, now=now)
     to_pause = () if idle.worker_auto_pause_enabled else ("auto-pause is disabled",)
     if idle.worker_auto_pause_enabled and scaling.scale_down_enabled and idle.idle_action is IdleAction.DRAIN:
         to_pause = ("idle workers are drained by scale-down",)
@@ -137,7 +149,9 @@ def idle_policy_action(settings: FleetSettings) -> IdleAction | None:
     return IdleAction.PAUSE if idle.worker_auto_pause_enabled else None
 
 
-def next_idle_action(worker: Worker, settings: FleetSettings, now: datetime) -> datetime | None:
+def next_idle_action(
+    worker: Worker, settings: FleetSettings, now: datetime, claims: OtherClaims = NO_OTHER_CLAIMS
+) -> datetime | None:
     """When the worker will be paused or drained if it is not used until then; None if it will not be.
 
     Whether MIN_WORKERS or a cooldown prevents it depends on the other workers.
@@ -148,10 +162,12 @@ def next_idle_action(worker: Worker, settings: FleetSettings, now: datetime) -> 
         or worker.allocation.lablets
         or idle_policy_action(settings) is None
         or is_condition_true(worker.conditions, ConditionType.TELEMETRY_MISSING)
-        or (worker.hold is not None and worker.hold.active(now))
     ):
         return None
-    due = max(now, idle_action_due(worker, settings.idle))
+    claim = outranking_claim(Authority.POLICY, worker, now, claims)
+    if claim is not None and (claim.until is None or claim.authority is Authority.HOLD):
+        return None
+    due = max(now, idle_action_due(worker, settings.idle), now if claim is None or claim.until is None else claim.until)
     last = worker.last_idle_check_at
     if last is None:
         return due
@@ -160,12 +176,15 @@ def next_idle_action(worker: Worker, settings: FleetSettings, now: datetime) -> 
     return max(due, last + checks * interval)
 
 
-def _obstacles(worker: Worker, *, snoozing: bool, lablets: int, now: datetime) -> tuple[str, ...]:
+def _obstacles(worker: Worker, claims: OtherClaims, *, snoozing: bool, lablets: int, now: datetime) -> tuple[str, ...]:
+    claim = outranking_claim(Authority.POLICY, worker, now, claims)
+    held = claim is not None and claim.authority is Authority.HOLD
     found = (
         (worker.status is not WorkerStatus.RUNNING, f"it is {worker.status}"),
         (not worker.idle_detection_enabled, "idle detection is disabled for this worker"),
         (snoozing, "it was resumed recently"),
         (lablets > 0, f"{count_with_verb(lablets, 'lablet')} assigned to it"),
-        (worker.hold is not None and worker.hold.active(now), "it is on hold"),
+        (held, "it is on hold"),
+        (claim is not None and not held, "" if claim is None else claim.reason),
     )
     return tuple(text for applies, text in found if applies)

@@ -116,6 +116,15 @@ class CommandRequest(StrictModel):
     reason: Reason | None = None
 
 
+class StartStopRequest(CommandRequest):
+    """The body of a start or stop: a reason, and until when policies leave the worker so."""
+
+    until: RequestedTime | None = Field(
+        default=None,
+        description="Until when auto-pause, scale-down, maintenance and schedules leave the worker as it is requested.",
+    )
+
+
 class TerminateRequest(CommandRequest):
     """The body of a termination: a reason, and whether the license is deregistered first."""
 

@@ -212,9 +212,34 @@ async def test_a_command_repeated_is_202_and_changes_nothing(plane: TestPlane) -
         assert (response.status_code, response.json()["version"]) == (202, 2)
 
 
+async def test_a_start_or_stop_counts_until_a_time(plane: TestPlane) -> None:
+    """calendar.md#overrides"""
+    worker = await plane.running()
+    path, until = f"/api/workers/{worker['id']}", (clock.now() + timedelta(hours=2)).isoformat().replace("+00:00", "Z")
+    preview = await plane.ask("POST", f"{path}/preview", json={"action": "stop", "until": until})
+    assert "Policies will leave it so until" in preview.json()["effect"]
+    stopped = await plane.ask("POST", f"{path}/stop", json={"reason": "audit", "until": until})
+    assert (stopped.status_code, stopped.json()["override"]) == (
+        202,
+        {
+            "desired": "STOPPED",
+            "until": until,
+            "by": "operator",
+            "since": stopped.json()["updated_at"],
+            "reason": "audit",
+        },
+    )
+    explained = (await plane.ask("GET", f"{path}/explain")).json()["summary"]
+    assert "Policies leave it as it is: operator wants it STOPPED until" in explained
+    started = (await plane.ask("POST", f"{path}/start")).json()
+    assert (started["desired_status"], started["override"]) == ("RUNNING", None)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "code", "text"),
     [
+        ("POST", "/api/workers/{id}/start", {"until": "2020-01-01T00:00:00Z"}, 422, "invalid", "until: 2020-01-01"),
+        ("POST", "/api/workers/{id}/start", {"until": "18:00"}, 422, "invalid", "until"),
         ("POST", "/api/workers", {**NEW, "template_name": "nope"}, 404, "not_found", "no template nope"),
         ("POST", "/api/workers", {**NEW, "aws_region": "eu-north-1"}, 422, "invalid", "eu-west-1"),
         ("POST", "/api/workers", {**NEW, "status": "RUNNING"}, 422, "invalid", "status"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,12 +23,17 @@ from lcm.cli.runtime.session import Session, confirm, confirm_by_name, require_t
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
     from lcm.model.worker.record import Hold, Worker
 
 LEAKING_TERMINATION = "terminate --leak-license"
 _WAIT_GOALS = {"start": "ready", "stop": "stopped", "drain": "stopped", "terminate": "terminated", "retry": "ready"}
 
+KeepUntilOption = Annotated[
+    str | None,
+    typer.Option("--until", metavar="WHEN", help="Policies leave it so until then: 2h, or 2026-01-17T10:30Z."),
+]
 LeakLicenseOption = Annotated[
     bool, typer.Option("--leak-license", help="Do not deregister its license: faster, but Cisco will still count it.")
 ]
@@ -50,14 +56,18 @@ def register(app: typer.Typer) -> None:
     command(app, "license", mutates=True)(license_worker)
 
 
-async def start_worker(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:
-    """Start a worker. A drain in progress is cancelled."""
-    await _find_and_send(session, name, "start", reason)
+async def start_worker(
+    session: Session, name: WorkerArgument, reason: ReasonOption = None, until: KeepUntilOption = None
+) -> None:
+    """Start a worker. A drain in progress is cancelled. With --until, policies do not stop it before that time."""
+    await _find_and_send(session, name, "start", reason, until)
 
 
-async def stop_worker(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:
-    """Stop a worker without waiting for its labs. `drain` waits."""
-    await _find_and_send(session, name, "stop", reason)
+async def stop_worker(
+    session: Session, name: WorkerArgument, reason: ReasonOption = None, until: KeepUntilOption = None
+) -> None:
+    """Stop a worker without waiting for its labs. `drain` waits. With --until, policies do not start it before."""
+    await _find_and_send(session, name, "stop", reason, until)
 
 
 async def drain_worker(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:
@@ -144,21 +154,25 @@ async def hold_worker(
     print_result(session, held, f"{held.name} is on hold {end}.\nTo release it: lcm workers release {held.name}")
 
 
-async def _find_and_send(session: Session, name: str, verb: str, reason: str | None) -> None:
+async def _find_and_send(session: Session, name: str, verb: str, reason: str | None, until: str | None = None) -> None:
+    from lcm.cli.output.durations import parse_time
     from lcm.cli.runtime.lookup import find_worker
+    from lcm.core import clock
 
-    await _send(session, await find_worker(session.client, name), verb, reason)
+    end = None if until is None else parse_time(until, clock.now(), "--until")
+    await _send(session, await find_worker(session.client, name), verb, reason, end)
 
 
-async def _send(session: Session, worker: Worker, verb: str, reason: str | None) -> None:
+async def _send(session: Session, worker: Worker, verb: str, reason: str | None, until: datetime | None = None) -> None:
     """Preview a dry run, send the command, and print the result."""
+    from lcm.cli.output.durations import format_time_with_zone
     from lcm.cli.runtime.waiting import parse_goal
     from lcm.model.change_preview import WorkerAction
 
     if session.dry_run:
         action = WorkerAction.TERMINATE if verb == LEAKING_TERMINATION else WorkerAction(verb)
-        await forecast_action(session, worker, action, release_license=verb != LEAKING_TERMINATION)
-    changed = await command_call(session, verb)(worker.id, reason)
+        await forecast_action(session, worker, action, release_license=verb != LEAKING_TERMINATION, until=until)
+    changed = await command_call(session, verb, until)(worker.id, reason)
     same = changed.version == worker.version
     hint = _WAIT_GOALS.get(verb)
     line = f"{changed.name} is {changed.status}, desired state {changed.desired_status}."
@@ -167,17 +181,21 @@ async def _send(session: Session, worker: Worker, verb: str, reason: str | None)
     else:
         fleet_hold = (await session.client.fleet.summary()).hold if session.printer.for_people else None
         line += f" Next: {_next_step(changed, fleet_hold)}."
+        if changed.override is not None and changed.override.until is not None:
+            line += f" Policies leave it so until {format_time_with_zone(changed.override.until)}."
         if hint is not None and not parse_goal(hint).is_met(changed):
             line += f"\nWait for it: lcm workers wait {changed.name} --for {hint}"
     print_result(session, changed, line)
 
 
-def command_call(session: Session, verb: str) -> Callable[[str, str | None], Awaitable[Worker]]:
+def command_call(
+    session: Session, verb: str, until: datetime | None = None
+) -> Callable[[str, str | None], Awaitable[Worker]]:
     """The client method for a command."""
     workers = session.client.workers
     calls: dict[str, Callable[[str, str | None], Awaitable[Worker]]] = {
-        "start": workers.start,
-        "stop": workers.stop,
+        "start": partial(workers.start, until=until),
+        "stop": partial(workers.stop, until=until),
         "drain": workers.drain,
         "cancel-drain": workers.cancel_drain,
         "retry": workers.retry,

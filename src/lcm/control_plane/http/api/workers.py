@@ -43,6 +43,7 @@ from lcm.model.worker.requests import (
     CreateWorkerRequest,
     HoldRequest,
     LicenseRequest,
+    StartStopRequest,
     TerminateRequest,
     UpdateWorkerRequest,
 )
@@ -252,6 +253,40 @@ async def terminate_worker(
     return versioned_response(record, 202)
 
 
+@router.post("/{worker_id}/start", status_code=202, response_model=Worker, responses=error_responses(404, 409, 412))
+async def start_worker(
+    request: Request,
+    caller: Operator,
+    worker_id: WorkerIdPath,
+    if_match: IfMatchDep,
+    key: IdempotencyKeyDep,
+    body: StartStopRequest | None = None,
+) -> Response:
+    """Request that the worker runs, until a time if one is given. An ongoing drain is cancelled."""
+    body = body or StartStopRequest()
+    record = await get_services(request).workers.command(
+        caller, worker_id, "start", reason=body.reason, until=body.until, if_match=if_match, key=key
+    )
+    return versioned_response(record, 202)
+
+
+@router.post("/{worker_id}/stop", status_code=202, response_model=Worker, responses=error_responses(404, 409, 412))
+async def stop_worker(
+    request: Request,
+    caller: Operator,
+    worker_id: WorkerIdPath,
+    if_match: IfMatchDep,
+    key: IdempotencyKeyDep,
+    body: StartStopRequest | None = None,
+) -> Response:
+    """Request that the worker stops, until a time if one is given, without waiting for lablets."""
+    body = body or StartStopRequest()
+    record = await get_services(request).workers.command(
+        caller, worker_id, "stop", reason=body.reason, until=body.until, if_match=if_match, key=key
+    )
+    return versioned_response(record, 202)
+
+
 def _add_command_route(name: str, text: str) -> None:
     async def route(
         request: Request,
@@ -280,8 +315,6 @@ def _add_command_route(name: str, text: str) -> None:
 
 
 for _name, _text in (
-    ("start", "Request that the worker runs. An ongoing drain is cancelled."),
-    ("stop", "Request that the worker stops, without waiting for lablets."),
     ("drain", "Drain the worker: it takes no new lablets, waits for those on it, then stops."),
     ("cancel-drain", "Cancel the drain: the worker takes lablets again."),
     ("retry", "Retry a failed worker."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
@@ -39,7 +39,7 @@ router = APIRouter(include_in_schema=False)
 ActionPath = Annotated[str, Path(pattern="^(" + "|".join(WORKER_ACTIONS) + ")$")]
 _MAX_PLANNED_SHOWN = 20
 _MAX_LABS_READ = 500
-_HOLD_DURATIONS = {"": None, "1h": timedelta(hours=1), "8h": timedelta(hours=8), "24h": timedelta(hours=24)}
+_DURATIONS = {"": None, "1h": timedelta(hours=1), "8h": timedelta(hours=8), "24h": timedelta(hours=24)}
 
 
 @router.get("/workers/{worker_id}/confirm/{action}")
@@ -152,12 +152,16 @@ async def reset_breaker(request: Request, user: AdminUser) -> HTMLResponse:
     return render_toast(f"Breaker in {region} closed", triggers=DONE_EVENT)
 
 
+def _end_in_form(form: dict[str, list[str]]) -> datetime | None:
+    """When what a form requests ends; None if it has no end."""
+    duration = _DURATIONS.get(form_field(form, "lasting"))
+    return None if duration is None else clock.now() + duration
+
+
 def hold_request(form: dict[str, list[str]]) -> HoldRequest:
     """The hold request of a form."""
-    duration = _HOLD_DURATIONS.get(form_field(form, "lasting"))
-    until = None if duration is None else clock.now() + duration
     try:
-        return HoldRequest(reason=form_field(form, "reason"), until=until)
+        return HoldRequest(reason=form_field(form, "reason"), until=_end_in_form(form))
     except ValidationError:
         raise ProblemError(ProblemCode.INVALID, "reason: enter 1 to 500 characters; other users will read it") from None
 
@@ -183,8 +187,9 @@ async def _run_command(
     else:
         reason = form_reason(form)
         release = not form_field(form, "leak_license")
+        until = _end_in_form(form)
         body = await workers.command(
-            caller, worker_id, action, reason=reason, release_license=release, if_match=version, key=key
+            caller, worker_id, action, reason=reason, release_license=release, until=until, if_match=version, key=key
         )
     return Worker.model_validate_json(body)
 

@@ -197,6 +197,22 @@ async def test_a_bulk_action_changes_each_worker_on_its_own(plane: TestPlane) ->
     assert (await plane.ask("GET", f"/api/workers/{two['id']}")).json()["desired_status"] == "RUNNING"
 
 
+async def test_a_start_can_count_for_some_hours(plane: TestPlane) -> None:
+    """calendar.md#overrides"""
+    worker = await plane.create("alpha", desired_status="STOPPED")
+    visitor = await signed_in(plane, Role.OPERATOR)
+    path = f"/workers/{worker['id']}"
+    assert "Policies leave it so" in await visitor.part(f"{path}/confirm/start")
+    await visitor.send(
+        f"{path}/do/start", {"version": str(worker["version"]), "lasting": "8h", "reason": "<b>demo</b>"}
+    )
+    changed = (await plane.ask("GET", f"/api{path}")).json()
+    assert changed["override"]["desired"] == "RUNNING"
+    page = await visitor.part(f"{path}/now")
+    assert 'id="override"' in page
+    assert "&lt;b&gt;demo&lt;/b&gt;" in page
+
+
 async def test_an_empty_selection_is_reported(plane: TestPlane) -> None:
     visitor = await signed_in(plane, Role.OPERATOR)
     assert "select at least one" in await visitor.part("/fleet/confirm?action=stop", 422)
