@@ -134,6 +134,8 @@ def test_a_pipe_gets_whole_lines_and_no_colours(plane: ControlPlaneProcess) -> N
         (("workers", "get", "gamma"), 1, "'gamma' matches 2 workers: gamma-1 (w-"),
         (("workers", "stop", "broken"), 1, "cannot stop: the worker has FAILED; retry or terminate it"),
         (("workers", "stop", "broken", "--dry-run"), 1, "this would be rejected: cannot stop"),
+        (("workers", "stop", "alpha", "--until", "soon"), 2, "--until 'soon': must be a duration such as"),
+        (("workers", "stop", "alpha", "--until", "2020-01-01T00:00Z"), 1, "is not in the future"),
         (("workers", "license", "alpha", "register", "--dry-run"), 1, "rejected: the worker has no license token"),
         (("workers", "terminate", "alpha"), 1, "pass --yes"),
         (("workers", "create", "alpha", "-t", "small"), 1, "alpha"),
@@ -164,6 +166,13 @@ def test_errors_say_what_to_do(plane: ControlPlaneProcess, arguments: Sequence[s
     done = plane.lcm(*arguments, check=False)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_dry_run_says_until_when_a_stop_counts(plane: ControlPlaneProcess) -> None:
+    """calendar.md#overrides"""
+    done = plane.lcm("workers", "stop", "alpha", "--until", "3h", "--dry-run")
+    assert "Policies will leave it so until" in done.stdout
+    assert '"until":' in done.stdout
 
 
 def test_a_dry_run_changes_nothing(plane: ControlPlaneProcess) -> None:
