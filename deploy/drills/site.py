@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent
 HOSTS = ("127.77.0.1", "127.77.0.2", "127.77.0.3")
 BALANCER = "127.77.0.10:8443"
+STATUS = "127.77.0.10:8404"
 ADMIN = "a" * 32
 _PORTS = {"control-plane": 8080, "worker-controller": 8083}
 PATIENCE = 240.0
@@ -155,9 +157,14 @@ class Site:
 
     def start_balancer(self) -> None:
         text = (ROOT / "deploy" / "haproxy.cfg").read_text()
-        text = text.replace("bind :443", f"bind {BALANCER}").replace(
-            "/etc/lcm/server.pem", str(self.folder / "server.pem")
-        )
+        own = {
+            "bind :443": f"bind {BALANCER}",
+            "127.0.0.1:8404": STATUS,
+            "/etc/lcm/server.pem": f"{self.folder}/server.pem",
+        }
+        for general, here in own.items():
+            assert general in text
+            text = text.replace(general, here)
         text = re.sub(r"10\.0\.0\.1([12])", r"127.77.0.\1", text)
         (self.folder / "haproxy.cfg").write_text(text)
         haproxy = find("haproxy")
@@ -173,11 +180,17 @@ class Site:
         return self.add(host, service, sys.executable, "-m", "lcm", service, **(self.lcm_settings(host) | env))
 
     def restart(self, service: Service, source: Path) -> None:
-        """As an upgrade does it on one host: stop, another version, wait until it is ready."""
+        """As an upgrade does it on one host: stop, another version, wait until it is ready and the balancer uses it."""
         assert service.end() == 0
         service.env["PYTHONPATH"] = str(source)
         service.start()
         wait_until(lambda: self.is_ready(service), f"{service.name} on host {service.host} is ready")
+        if service.name == "control-plane":
+            wait_until(lambda: self._is_used(service), "the balancer uses it again")
+
+    def _is_used(self, service: Service) -> bool:
+        rows = csv.DictReader(self.get(f"http://{STATUS}/;csv").removeprefix("# ").splitlines())
+        return any(row["svname"] == f"control-plane-{service.host}" and row["status"] == "UP" for row in rows)
 
     def is_ready(self, service: Service) -> bool:
         return '"ready":true' in self.get(f"http://{HOSTS[service.host - 1]}:{_PORTS[service.name]}/ready")

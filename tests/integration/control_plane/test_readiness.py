@@ -73,6 +73,21 @@ def test_without_etcd_people_still_look_hold_and_command(
     wait_until(lambda: readiness(plane) == (200, {"ready": True, "reasons": [], "degraded": []}), "all is well again")
 
 
+def test_a_frozen_etcd_takes_no_control_plane_out_of_service(
+    make_plane: Callable[..., ControlPlaneProcess], etcd: EtcdServer
+) -> None:
+    """A frozen etcd keeps its connections and answers nothing: no error says so."""
+    plane = make_plane()
+    etcd.pause()
+    wait_until(lambda: bool(readiness(plane)[1].get("degraded")), "the outage is reported")
+    status, body = readiness(plane)
+    assert (status, body["ready"], body["reasons"]) == (200, True, [])
+    plane.ask(lambda client: client.workers.create(_ALPHA))
+    etcd.resume()
+    wait_until(lambda: readiness(plane)[1].get("degraded") == [], "all is well again")
+    wait_until(lambda: bool(mirrored(etcd)), "the worker reaches the controllers")
+
+
 def test_it_starts_without_etcd(make_plane: Callable[..., ControlPlaneProcess], etcd: EtcdServer) -> None:
     etcd.kill()
     plane = make_plane()
