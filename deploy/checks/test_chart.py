@@ -191,6 +191,8 @@ def test_regions_reach_the_services_that_use_them_and_a_change_restarts_these(ch
         ({"image": {"repository": ""}}, "image.repository is required"),
         ({"ingress": {"enabled": True}}, "ingress.host is required"),
         ({"zoneSpread": "Never"}, "zoneSpread"),
+        ({"terminationGracePeriodSeconds": 15}, "terminationGracePeriodSeconds must be at least 20"),
+        ({"controlPlane": {"settings": {"SHUTDOWN_SECONDS": 60}}}, "terminationGracePeriodSeconds must be at least 75"),
     ],
 )
 def test_a_mistake_in_the_values_is_refused_by_name(chart: Chart, changes: dict[str, Any], named: str) -> None:
@@ -249,6 +251,49 @@ def test_pods_leave_their_service_before_they_stop(chart: Chart) -> None:
         assert 0 < waits <= spec["terminationGracePeriodSeconds"] - 15
         keys = {each["topologyKey"] for each in spec["topologySpreadConstraints"]}
         assert keys == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+
+
+@pytest.mark.parametrize("demo", [False, True], ids=["real", "demo"])
+def test_every_pod_has_the_volumes_the_ca_and_the_priority_that_the_values_name(chart: Chart, demo: bool) -> None:
+    pods = [
+        each["spec"]["template"]["spec"] for each in of_kind(chart.render({**EVERYTHING, "demo": demo}), "Deployment")
+    ]
+    assert len(pods) == (1 if demo else len(COMPONENTS))
+    for pod in pods:
+        volumes = {each["name"]: each for each in pod["volumes"]}
+        assert volumes["more"] == {"name": "more", "emptyDir": {}}
+        assert volumes["ca"]["configMap"]["name"] == "private-ca"
+        mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+        assert (mounts["more"], mounts["ca"]) == ("/more", "/etc/lcm/ca")
+        assert pod["priorityClassName"] == "system-cluster-critical"
+        if not demo:
+            spread = {each["topologyKey"]: each["whenUnsatisfiable"] for each in pod["topologySpreadConstraints"]}
+            assert spread["topology.kubernetes.io/zone"] == "DoNotSchedule"
+
+
+def test_a_ca_may_be_in_a_secret(chart: Chart) -> None:
+    (pod, *_) = deployments(chart.render({"caBundle": {"secret": "ca"}})).values()
+    (volume,) = [each for each in pod["spec"]["template"]["spec"]["volumes"] if each["name"] == "ca"]
+    assert volume["secret"]["secretName"] == "ca"
+
+
+def test_a_kubernetes_that_is_too_old_is_refused(chart: Chart) -> None:
+    assert chart.helm("template", {}, "--kube-version", "1.25.0")
+    with pytest.raises(ChartRefusedError, match=r"kubeVersion: >=1\.25"):
+        chart.helm("template", {}, "--kube-version", "1.24.9")
+
+
+def test_prometheus_scrapes_every_service_only_if_asked(chart: Chart) -> None:
+    assert not [each for each in chart.render() if each["kind"] in OPERATOR_KINDS]
+    objects = chart.render(EVERYTHING)
+    (monitor,) = of_kind(objects, "ServiceMonitor")
+    assert [each["path"] for each in monitor["spec"]["endpoints"]] == ["/metrics"]
+    selected = monitor["spec"]["selector"]["matchLabels"].items()
+    services = of_kind(objects, "Service")
+    assert len(services) == len(COMPONENTS)
+    assert all(selected <= each["metadata"]["labels"].items() for each in services)
+    ports = {port["name"] for each in services for port in each["spec"]["ports"]}
+    assert {each["port"] for each in monitor["spec"]["endpoints"]} == ports
 
 
 def test_control_planes_can_be_upgraded_before_the_controllers(chart: Chart) -> None:

@@ -187,6 +187,16 @@ livenessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 10, timeout
 readinessProbe: {httpGet: {path: /ready, port: http}, periodSeconds: 5, timeoutSeconds: 3, failureThreshold: 2}
 {{- end }}
 
+{{- /* Refuse a pod that would be killed while it finishes requests: the process itself takes at most 8 s more. */ -}}
+{{- define "lcm.checkGrace" -}}
+{{- $settings := mergeOverwrite (deepCopy (.top.Values.settings | default dict)) (deepCopy (.own.settings | default dict)) -}}
+{{- $shutdown := float64 (toString (default 5 (get $settings "SHUTDOWN_SECONDS"))) -}}
+{{- $least := addf .top.Values.preStopSeconds $shutdown 10 -}}
+{{- if lt (float64 .top.Values.terminationGracePeriodSeconds) $least -}}
+{{- fail (printf "terminationGracePeriodSeconds must be at least %v: preStopSeconds, SHUTDOWN_SECONDS and 10" $least) -}}
+{{- end -}}
+{{- end }}
+
 {{- /* Parts of every pod: account, image secrets, security, priority, shutdown. */ -}}
 {{- define "lcm.pod" -}}
 {{- with .Values.image.pullSecrets }}
