@@ -7,6 +7,5 @@ while (!isPrimary()) sleep(200)
 const admin = db.getSiblingDB("admin")
 admin.createUser({user: "root", pwd: env.ROOT_PASSWORD, roles: ["root"]})
 admin.auth("root", env.ROOT_PASSWORD)
-admin.createUser({user: "lcm", pwd: env.LCM_PASSWORD,
-                  roles: [{role: "readWrite", db: "lcm"}, {role: "clusterMonitor", db: "admin"}]})
+admin.createUser({user: "lcm", pwd: env.LCM_PASSWORD, roles: [{role: "readWrite", db: "lcm"}]})
 admin.createUser({user: "backup", pwd: env.BACKUP_PASSWORD, roles: ["backup", "restore"]})

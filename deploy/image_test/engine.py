@@ -25,13 +25,14 @@ SERVERS = "localhost/servers"
 _SUITE = "trixie"  # its Python is that of the image
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64", "any")
 _MONGOSH = "mongosh@2.12.0"
-_CONTAINERS = """\
+_CONTAINERS = f"""\
 [engine]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 [network]
 network_backend = "netavark"
+network_config_dir = "{FOLDER}/networks"
 [containers]
 default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
 """
@@ -84,6 +85,7 @@ class Engine:
 
     def __init__(self) -> None:
         FOLDER.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(FOLDER / "networks", ignore_errors=True)  # of a run that was killed
         storage = f'[storage]\ndriver = "overlay"\ngraphroot = "{FOLDER}/storage"\nrunroot = "{FOLDER}/run"\n'
         (FOLDER / "containers.conf").write_text(_CONTAINERS)
         (FOLDER / "storage.conf").write_text(storage)

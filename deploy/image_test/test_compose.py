@@ -31,7 +31,8 @@ SETTINGS = {
     "CML_DEFAULT_PASSWORD": "simulated",
 }
 AWS = {**CREDENTIALS, "AWS_ENDPOINT_URL": "http://cloud:5000", "CML_PROXY_URL": "http://cloud:3128"}
-SERVICES = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
+COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+SERVICES, VOLUMES = COMPOSE["services"], COMPOSE["volumes"]
 ONCE = "mongo-initiate"
 PORTS = {"control-plane": 8080, "worker-controller": 8083, "resource-scheduler": 8081, "lablet-controller": 8082}
 
@@ -66,6 +67,9 @@ class Platform:
     def down(self) -> None:
         """Remove the containers; their volumes stay."""
         self._engine.compose(self._folder, SETTINGS, "down")
+
+    def volumes(self) -> set[str]:
+        return set(self._engine.podman("volume", "ls", "--format", "{{.Name}}").split())
 
     def is_ready(self) -> bool:
         """Whether every health check that the file gives its services succeeds."""
@@ -151,7 +155,8 @@ def test_nothing_is_lost(platform: Platform) -> None:
 
     before = platform.workers()
     platform.down()
-    platform.up()
+    assert platform.volumes() == {f"lcm_{name}" for name in VOLUMES}, "no volume without a name remains"
+    print(f"down, and up again: ready after {platform.up():.0f} s")
     wait_until(lambda: platform.workers() == before, "the same workers as before")
     assert platform.workers()["first"] == first
     platform.lcm("workers", "create", "third", "--template", "small", "--region", REGION)
