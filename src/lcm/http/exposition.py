@@ -40,6 +40,8 @@ class LargeFamily(Metric):
     ) -> None:
         super().__init__(name, documentation, kind)
         self._labels = tuple(labels)
+        # As other families have it, for those who list metrics before there is a series.
+        self._labelnames = tuple(each for each in labels if each != "le")
         self._rows = rows
 
     @property
