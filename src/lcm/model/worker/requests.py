@@ -121,7 +121,7 @@ class StartStopRequest(CommandRequest):
 
     until: RequestedTime | None = Field(
         default=None,
-        description="Until when auto-pause, scale-down, maintenance and schedules leave the worker as it is requested.",
+        description="Until when policies such as auto-pause and scale-down leave the worker as it is requested.",
     )
 
 

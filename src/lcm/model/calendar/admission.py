@@ -1,0 +1,256 @@
+"""Whether bookings fit together: at every instant within the limits of workers, licenses and teams. Pure.
+
+A booking takes workers of one template in one region, from its warm-up to its end. What exists counts too: a worker
+takes up its place whether it is needed or not, and one that cannot serve a booking takes up another.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from lcm.model.base import CaseInsensitiveEnum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+FREE_TIMES: Final = 3
+FREE_TIMES_WITHIN: Final = timedelta(days=14)
+_GRID: Final = timedelta(minutes=15)
+
+
+class Resource(CaseInsensitiveEnum):
+    """What can be short."""
+
+    WORKERS = "workers"
+    LICENSES = "licenses"
+    TEAM_SEATS = "team_seats"
+
+
+@dataclass(frozen=True, slots=True)
+class BookedCapacity:
+    """What one occurrence of a booking takes. `start` includes the warm-up of its workers."""
+
+    start: datetime
+    end: datetime
+    region: str
+    template: str
+    workers: int
+    licensed: bool = False
+    team: str = ""
+    seats: int = 0
+
+    def moved(self, by: timedelta) -> BookedCapacity:
+        """The same at another time."""
+        return BookedCapacity(
+            self.start + by,
+            self.end + by,
+            self.region,
+            self.template,
+            self.workers,
+            self.licensed,
+            self.team,
+            self.seats,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LiveWorker:
+    """A worker that is not TERMINATED, stopped ones included. `free_from`: when it can serve a booking; None: never."""
+
+    region: str
+    template: str
+    free_from: datetime | None
+    registered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BookingLimits:
+    """What must not be exceeded. A license pool of None, or a team that is not listed, has no limit."""
+
+    max_workers_per_region: int
+    license_pool: int | None = None
+    team_seats: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What is short, from when on, how many would be needed then and how many there may be."""
+
+    resource: Resource
+    at: datetime
+    needed: int
+    allowed: int
+
+    def __str__(self) -> str:
+        return f"{self.resource.value.replace('_', ' ')}: {self.needed} would be needed, {self.allowed} are allowed"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The answer to a request: confirmed if nothing is short. `free_times` are starts, warm-up included, that fit."""
+
+    shortages: tuple[Shortage, ...] = ()
+    free_times: tuple[datetime, ...] = ()
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether it fits."""
+        return not self.shortages
+
+
+def admit(
+    occurrences: Sequence[BookedCapacity],
+    booked: Sequence[BookedCapacity],
+    live: Sequence[LiveWorker],
+    limits: BookingLimits,
+    *,
+    preferred: Iterable[datetime] = (),
+) -> Admission:
+    """Whether all occurrences of a booking fit beside what is booked; they are of one shape and do not overlap.
+
+    A refusal has the first shortage of each resource, and up to three other starts of the first occurrence at which all
+    of them would fit: of the `preferred` ones, such as the same time on other days, and the earliest free ones.
+    """
+    assert occurrences, "a booking has an occurrence"
+    shape = occurrences[0]
+    table = _UsageTable(shape, booked, live, limits)
+    found: dict[Resource, Shortage] = {}
+    for each in occurrences:
+        for shortage in table.shortages(each.start, each.end):
+            found.setdefault(shortage.resource, shortage)
+    if not found:
+        return Admission()
+    return Admission(
+        tuple(sorted(found.values(), key=lambda each: (each.at, each.resource))),
+        tuple(islice(_free_times(table, occurrences, preferred), FREE_TIMES)),
+    )
+
+
+def _free_times(
+    table: _UsageTable, occurrences: Sequence[BookedCapacity], preferred: Iterable[datetime]
+) -> Iterator[datetime]:
+    """Later starts of the first occurrence at which all fit. One that was not free becomes so only when it changes."""
+    first, last = occurrences[0].start, occurrences[0].start + FREE_TIMES_WITHIN
+    length = occurrences[0].end - first
+    offsets = [each.start - first for each in occurrences]
+    changes = {
+        _next_quarter(moment - offset) for offset in offsets for moment in table.changes(first + offset, last + offset)
+    }
+    for start in sorted(each for each in {*changes, *preferred} if first < each <= last):
+        if all(table.is_free(start + offset, start + offset + length) for offset in offsets):
+            yield start
+
+
+def _next_quarter(moment: datetime) -> datetime:
+    """The same time if it is a quarter of an hour, else the next one."""
+    late = timedelta(minutes=moment.minute % 15, seconds=moment.second, microseconds=moment.microsecond)
+    return moment + (_GRID - late if late else timedelta())
+
+
+@dataclass(slots=True)
+class _Usage:
+    """What is taken during one segment of time, without the booking that is asked for."""
+
+    need: dict[str, int]  # workers of the region by template
+    usable: dict[str, int]
+    blocked: int
+    licensed_need: dict[tuple[str, str], int]  # workers by region and template that need a license
+    registered: dict[tuple[str, str], int]  # usable ones that have one
+    team_seats: int
+
+
+class _UsageTable:
+    """What is taken in every segment between two changes, and what would be short with one booking more."""
+
+    def __init__(
+        self, shape: BookedCapacity, booked: Sequence[BookedCapacity], live: Sequence[LiveWorker], limits: BookingLimits
+    ) -> None:
+        self._shape, self._limits = shape, limits
+        self._registered_total = sum(worker.registered for worker in live)
+        changes = {each.start for each in booked} | {each.end for each in booked}
+        changes |= {worker.free_from for worker in live if worker.free_from is not None}
+        self._times: list[datetime] = sorted(changes)  # segment n begins at time n - 1; segment 0 is before all
+        self._short: list[tuple[Shortage, ...]] = []
+        starts, ends = sorted(booked, key=lambda each: each.start), sorted(booked, key=lambda each: each.end)
+        arrivals = sorted(((at, number) for number, each in enumerate(live) if (at := each.free_from) is not None))
+        usage = _initial_usage(shape, live)
+        began = ended = freed = 0
+        for moment in (None, *self._times):
+            while moment is not None and began < len(starts) and starts[began].start <= moment:
+                _count(usage, shape, starts[began], 1)
+                began += 1
+            while moment is not None and ended < len(ends) and ends[ended].end <= moment:
+                _count(usage, shape, ends[ended], -1)
+                ended += 1
+            while moment is not None and freed < len(arrivals) and arrivals[freed][0] <= moment:
+                _free(usage, shape, live[arrivals[freed][1]])
+                freed += 1
+            self._short.append(tuple(self._shortages_in(usage, moment or shape.start)))
+        self._bad = [number for number, shortages in enumerate(self._short) if shortages]
+
+    def shortages(self, start: datetime, end: datetime) -> Iterator[Shortage]:
+        """What would be short between these times."""
+        for number in self._segments(start, end):
+            for each in self._short[number]:
+                yield Shortage(each.resource, max(each.at, start), each.needed, each.allowed)
+
+    def is_free(self, start: datetime, end: datetime) -> bool:
+        """Whether nothing would be short between these times."""
+        segments = self._segments(start, end)
+        position = bisect_left(self._bad, segments.start)
+        return position == len(self._bad) or self._bad[position] >= segments.stop
+
+    def changes(self, start: datetime, end: datetime) -> Sequence[datetime]:
+        """When what is taken changes between these times."""
+        return self._times[bisect_left(self._times, start) : bisect_right(self._times, end)]
+
+    def _segments(self, start: datetime, end: datetime) -> range:
+        return range(bisect_right(self._times, start), bisect_left(self._times, end) + 1)
+
+    def _shortages_in(self, usage: _Usage, at: datetime) -> Iterator[Shortage]:
+        shape, limits = self._shape, self._limits
+        workers = usage.blocked
+        for template in usage.need.keys() | usage.usable.keys() | {shape.template}:
+            wanted = usage.need.get(template, 0) + (shape.workers if template == shape.template else 0)
+            workers += max(wanted, usage.usable.get(template, 0))
+        if workers > limits.max_workers_per_region:
+            yield Shortage(Resource.WORKERS, at, workers, limits.max_workers_per_region)
+        if limits.license_pool is not None and shape.licensed:
+            own, licenses = (shape.region, shape.template), self._registered_total
+            for kind in usage.licensed_need.keys() | {own}:
+                wanted = usage.licensed_need.get(kind, 0) + (shape.workers if kind == own else 0)
+                licenses += max(0, wanted - usage.registered.get(kind, 0))
+            if licenses > limits.license_pool:
+                yield Shortage(Resource.LICENSES, at, licenses, limits.license_pool)
+        allowed = limits.team_seats.get(shape.team)
+        if allowed is not None and usage.team_seats + shape.seats > allowed:
+            yield Shortage(Resource.TEAM_SEATS, at, usage.team_seats + shape.seats, allowed)
+
+
+def _initial_usage(shape: BookedCapacity, live: Sequence[LiveWorker]) -> _Usage:
+    """Before all times: every worker of the region takes up a place, and none can serve a booking yet."""
+    return _Usage({}, {}, sum(worker.region == shape.region for worker in live), {}, {}, 0)
+
+
+def _count(usage: _Usage, shape: BookedCapacity, booking: BookedCapacity, sign: int) -> None:
+    kind = (booking.region, booking.template)
+    if booking.region == shape.region:
+        usage.need[booking.template] = usage.need.get(booking.template, 0) + sign * booking.workers
+    if booking.licensed:
+        usage.licensed_need[kind] = usage.licensed_need.get(kind, 0) + sign * booking.workers
+    if booking.team == shape.team:
+        usage.team_seats += sign * booking.seats
+
+
+def _free(usage: _Usage, shape: BookedCapacity, worker: LiveWorker) -> None:
+    if worker.region == shape.region:
+        usage.blocked -= 1
+        usage.usable[worker.template] = usage.usable.get(worker.template, 0) + 1
+    if worker.registered:
+        kind = (worker.region, worker.template)
+        usage.registered[kind] = usage.registered.get(kind, 0) + 1

@@ -1,0 +1,188 @@
+"""Bookings are admitted only if they fit together at every instant: compared with a check of every single hour."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcm.model.calendar.admission import (
+    FREE_TIMES,
+    BookedCapacity,
+    BookingLimits,
+    LiveWorker,
+    Resource,
+    admit,
+)
+
+BEGIN = datetime(2026, 11, 16, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+REGIONS, TEMPLATES, TEAMS = ("eu-west-1", "us-east-1"), ("large", "metal"), ("blue", "red")
+
+
+def at(hours: float) -> datetime:
+    return BEGIN + hours * HOUR
+
+
+def booking(start: float, length: float, workers: int = 1, **more: Any) -> BookedCapacity:
+    facts: dict[str, Any] = {"region": "eu-west-1", "template": "metal", "team": "blue", "seats": workers}
+    return BookedCapacity(at(start), at(start + length), workers=workers, **(facts | more))
+
+
+def is_overcommitted(
+    booked: list[BookedCapacity], live: list[LiveWorker], limits: BookingLimits, moment: datetime, asks: BookedCapacity
+) -> set[Resource]:
+    """What is exceeded at an instant, of what a booking asks for; written without any of the code under test."""
+    now = [each for each in booked if each.start <= moment < each.end]
+    free = [each for each in live if each.free_from is not None and each.free_from <= moment]
+    exceeded: set[Resource] = set()
+    here = [each for each in live if each.region == asks.region]
+    workers = sum(each not in free for each in here)
+    licenses = sum(each.registered for each in live)
+    for region in REGIONS:
+        for template in TEMPLATES:
+            alike = [each for each in now if (each.region, each.template) == (region, template)]
+            usable = [each for each in free if (each.region, each.template) == (region, template)]
+            if region == asks.region:
+                workers += max(sum(each.workers for each in alike), len(usable))
+            licensed = sum(each.workers for each in alike if each.licensed)
+            licenses += max(0, licensed - sum(each.registered for each in usable))
+    if workers > limits.max_workers_per_region:
+        exceeded.add(Resource.WORKERS)
+    if asks.licensed and limits.license_pool is not None and licenses > limits.license_pool:
+        exceeded.add(Resource.LICENSES)
+    seats = sum(each.seats for each in now if each.team == asks.team)
+    if seats > limits.team_seats.get(asks.team, seats):
+        exceeded.add(Resource.TEAM_SEATS)
+    return exceeded
+
+
+def hours_of(each: BookedCapacity) -> list[datetime]:
+    return [each.start + number * HOUR for number in range(int((each.end - each.start) / HOUR))]
+
+
+BOOKINGS = st.builds(
+    booking,
+    st.integers(0, 60),
+    st.integers(1, 8),
+    st.integers(1, 4),
+    region=st.sampled_from(REGIONS),
+    template=st.sampled_from(TEMPLATES),
+    licensed=st.booleans(),
+    team=st.sampled_from(TEAMS),
+)
+LIVE = st.lists(
+    st.builds(
+        LiveWorker,
+        st.sampled_from(REGIONS),
+        st.sampled_from(TEMPLATES),
+        st.none() | st.integers(-1, 60).map(at),
+        st.booleans(),
+    ),
+    max_size=5,
+)
+LIMITS = st.builds(
+    BookingLimits,
+    st.integers(1, 9),
+    st.none() | st.integers(0, 9),
+    st.dictionaries(st.sampled_from(TEAMS), st.integers(0, 9)),
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(BOOKINGS, max_size=8), LIVE, LIMITS, BOOKINGS, st.integers(1, 3))
+def test_a_booking_is_confirmed_exactly_if_every_hour_of_it_fits(
+    booked: list[BookedCapacity], live: list[LiveWorker], limits: BookingLimits, asked: BookedCapacity, repeats: int
+) -> None:
+    occurrences = [asked.moved(number * 9 * HOUR) for number in range(repeats)]
+    exceeded = {
+        resource
+        for each in occurrences
+        for moment in hours_of(each)
+        for resource in is_overcommitted([*booked, each], live, limits, moment, each)
+    }
+    answer = admit(occurrences, booked, live, limits)
+    assert {each.resource for each in answer.shortages} == exceeded
+    assert answer.confirmed is not bool(exceeded)
+    for each in answer.shortages:
+        assert each.needed > each.allowed
+        assert any(occurrence.start <= each.at < occurrence.end for occurrence in occurrences)
+
+
+@settings(max_examples=80)
+@given(st.lists(BOOKINGS, max_size=8), LIVE, LIMITS, BOOKINGS, st.integers(1, 3))
+def test_the_first_free_time_is_the_earliest_and_all_of_them_fit(
+    booked: list[BookedCapacity], live: list[LiveWorker], limits: BookingLimits, asked: BookedCapacity, repeats: int
+) -> None:
+    def fits(start: datetime) -> bool:
+        moved = [asked.moved(start - asked.start + number * 9 * HOUR) for number in range(repeats)]
+        return not any(
+            is_overcommitted([*booked, each], live, limits, moment, each) for each in moved for moment in hours_of(each)
+        )
+
+    answer = admit([asked.moved(number * 9 * HOUR) for number in range(repeats)], booked, live, limits)
+    if answer.confirmed:
+        assert answer.free_times == ()
+        return
+    later = (asked.start + number * HOUR for number in range(1, 14 * 24 + 1))
+    earliest = next((start for start in later if fits(start)), None)
+    assert (answer.free_times[0] if answer.free_times else None) == earliest
+    assert list(answer.free_times) == sorted(set(answer.free_times))
+    assert len(answer.free_times) <= FREE_TIMES
+    assert all(fits(start) for start in answer.free_times)
+
+
+@settings(max_examples=60)
+@given(st.lists(BOOKINGS, max_size=14), LIVE, LIMITS)
+def test_what_was_admitted_one_after_the_other_never_exceeds_anything(
+    requests: list[BookedCapacity], live: list[LiveWorker], limits: BookingLimits
+) -> None:
+    admitted: list[BookedCapacity] = []
+    for each in requests:
+        if admit([each], admitted, live, limits).confirmed:
+            admitted.append(each)
+    for each in admitted:
+        for moment in hours_of(each):
+            assert not is_overcommitted(admitted, live, limits, moment, each)
+
+
+def test_a_refusal_says_what_is_short_and_when_it_would_fit() -> None:
+    booked = [booking(9, 4, workers=6)]
+    answer = admit([booking(10, 4, workers=5)], booked, [], BookingLimits(10))
+    assert [str(each) for each in answer.shortages] == ["workers: 11 would be needed, 10 are allowed"]
+    assert answer.shortages[0].at == at(10)
+    assert answer.free_times == (at(13),)
+
+
+def test_preferred_times_are_offered_if_they_are_free() -> None:
+    booked = [booking(9, 4, workers=8), booking(33, 4, workers=8)]
+    other_days = [at(10 + 24 * number) for number in (1, 2, 3)]
+    answer = admit([booking(10, 2, workers=5)], booked, [], BookingLimits(10), preferred=other_days)
+    assert answer.free_times == (at(13), at(37), at(58))
+
+
+def test_free_times_begin_at_a_quarter_of_an_hour() -> None:
+    booked = [booking(9, 4.1, workers=8)]
+    assert admit([booking(10, 2, workers=5)], booked, [], BookingLimits(10)).free_times == (at(13.25),)
+
+
+@pytest.mark.parametrize(
+    ("live", "confirmed"),
+    [
+        ([LiveWorker("eu-west-1", "metal", at(0))] * 8, True),  # they serve the booking, running or stopped
+        ([LiveWorker("eu-west-1", "large", at(0))] * 8, False),  # of another template
+        ([LiveWorker("eu-west-1", "metal", None)] * 8, False),  # held, failed, or of another team
+        ([LiveWorker("eu-west-1", "metal", at(12))] * 8, False),  # walk-ins last past the start
+        ([LiveWorker("us-east-1", "metal", None)] * 8, True),
+    ],
+)
+def test_workers_that_cannot_serve_take_up_places(live: list[LiveWorker], confirmed: bool) -> None:
+    assert admit([booking(10, 4, workers=5)], [], live, BookingLimits(10)).confirmed is confirmed
+
+
+def test_a_limit_that_was_lowered_refuses_only_what_needs_more() -> None:
+    """What is booked already exceeds the limit at another time: that is no reason to refuse this one."""
+    assert admit([booking(20, 2)], [booking(9, 4, workers=8)], [], BookingLimits(5)).confirmed
