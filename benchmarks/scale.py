@@ -75,8 +75,8 @@ class Controller:
 
 
 @asynccontextmanager
-async def controller(plane: Served, count: int, *cml_port: str) -> AsyncIterator[Controller]:
-    """A separate process; `cml_port` is that of the CML server of all workers."""
+async def controller(plane: Served, count: int, *cml_port: str, shared: bool = False) -> AsyncIterator[Controller]:
+    """A separate process; `cml_port` is that of the CML server of all workers. Reads may be shared with others."""
     port = free_ports(1)[0]
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("ETCD_", "LCM_"))},
@@ -90,6 +90,7 @@ async def controller(plane: Served, count: int, *cml_port: str) -> AsyncIterator
         "METRICS_COLLECT_INTERVAL": str(2 * CYCLE),
         "CML_POLLER_PROCESSES": str(POLLERS),
         "LOG_LEVEL": "error",
+        **({"CML_READER_URL": f"http://127.0.0.1:{port}"} if shared else {}),
     }
     command = [sys.executable, "-m", "benchmarks.support.controller", str(count), *cml_port]
     pipe = asyncio.subprocess.PIPE
@@ -266,6 +267,23 @@ async def with_cml(plane: Served, count: int, cml_port: str) -> None:
         report(_name(count, "memory with CML polling, controller"), proc.rss(started.pid), "MiB")
 
 
+async def two_replicas(plane: Served, count: int, cml_port: str) -> None:
+    """The same with a leader and a standby that share the reads."""
+    async with (
+        controller(plane, count, cml_port, shared=True) as leader,
+        controller(plane, count, cml_port, shared=True) as standby,
+    ):
+        await leader.order("second round")
+        both = {"leader": leader, "standby": standby}
+        polled = {name: await one.order("polled") for name, one in both.items()}
+        busy = {name: await asyncio.to_thread(_cpu_seconds_of_all, one.pid) for name, one in both.items()}
+        await asyncio.sleep(REST)
+        for name, one in both.items():
+            used = (await asyncio.to_thread(_cpu_seconds_of_all, one.pid) - busy[name]) * 100 / REST
+            made = f"{await one.order('polled') - polled[name]:,.0f} servers polled in {REST} s"
+            report(_name(count, f"CPU at rest, two replicas, {name} with its pollers"), used, "% core", beside=made)
+
+
 def _cpu_seconds_of_all(pid: int) -> float:
     return sum(proc.cpu_seconds(each) for each in proc.family(pid))
 
@@ -283,3 +301,5 @@ def main() -> None:
     for count in SIZES:
         with served_plane(record, count, **env) as plane, cml_server() as cml_port:
             asyncio.run(with_cml(plane, count, cml_port))
+    with served_plane(record, SIZES[-1], **env) as plane, cml_server() as cml_port:
+        asyncio.run(two_replicas(plane, SIZES[-1], cml_port))

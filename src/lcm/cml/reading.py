@@ -42,6 +42,7 @@ class ServerQuery:
     license: bool = False
     health: bool = False
     definitions: bool = False
+    instance_id: str = ""  # of the instance that has the address
 
 
 @dataclass(slots=True)

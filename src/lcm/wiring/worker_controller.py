@@ -16,8 +16,13 @@ from lcm.controllers.worker.controller import WorkerReconciler
 from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
 from lcm.controllers.worker.metrics.prometheus import AlertMetrics
 from lcm.controllers.worker.observe.launch_resolver import ImageFilter
+from lcm.controllers.worker.readers.client import SharedCMLClient
+from lcm.controllers.worker.readers.directory import Reader, ReaderDirectory
+from lcm.controllers.worker.readers.remote_reader import RemoteReader
+from lcm.controllers.worker.readers.routes import ServerReader
 from lcm.core.hosting import Host, HostedService
 from lcm.core.version import installed_version
+from lcm.http.network import NetworkTransport, make_tls
 from lcm.settings import (
     CloudSettings,
     CmlSettings,
@@ -58,6 +63,8 @@ SERVICE = "worker-controller"
 WORKERS_PREFIX = "/workers/"
 
 _ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
+_READER_IDLE_SECONDS = 30.0
+_READER_CONNECTIONS = 64
 
 
 class WorkerControllerComponentSettings(
@@ -158,12 +165,16 @@ def make_worker_controller(
     registry: CollectorRegistry = REGISTRY,
 ) -> WorkerControllerAssembly:
     """Assemble a worker controller for any process. It owns and closes its arguments."""
+    election = runtime.election(SERVICE)
+    readers = _share_reads(runtime, settings, election.instance_id, cml, registry)
     reconciler = WorkerReconciler(
         runtime.coordination,
-        runtime.election(SERVICE),
+        election,
         runtime.watch(WORKERS_PREFIX),
         runtime.reconciliation,
-        Dependencies(control, cloud.provider, cloud.metrics, cml.system, cloud.sites),
+        Dependencies(
+            control, cloud.provider, cloud.metrics, cml.system if readers is None else readers.client, cloud.sites
+        ),
         controller_config(settings),
         registry=registry,
     )
@@ -179,10 +190,57 @@ def make_worker_controller(
         "regions": sorted(cloud.sites),
     }
     app = make_worker_admin_app(
-        reconciler, AdminAuthenticator(control.access.whoami), [reconciler, plane], about, registry
+        reconciler,
+        AdminAuthenticator(control.access.whoami),
+        [reconciler, plane],
+        about,
+        registry,
+        reader=None if readers is None else ServerReader(cml.system, readers.directory),
     )
-    cleanup = CloseOnStop({"cloud": cloud.close, "CML servers": cml.close, "control plane": control.aclose})
-    return WorkerControllerAssembly(reconciler, [cleanup, plane, reconciler], app, about)
+    closing = {"cloud": cloud.close, "CML servers": cml.close, "control plane": control.aclose}
+    if readers is None:
+        return WorkerControllerAssembly(reconciler, [CloseOnStop(closing), plane, reconciler], app, about)
+    cleanup = CloseOnStop({"readers": readers.close, **closing})
+    return WorkerControllerAssembly(reconciler, [cleanup, plane, readers.directory, reconciler], app, about)
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedReads:
+    """The reads of CML servers that all replicas share."""
+
+    client: SharedCMLClient
+    directory: ReaderDirectory
+    http: NetworkTransport
+
+    async def close(self) -> None:
+        await self.client.close()
+        await self.http.aclose()
+
+
+def _share_reads(
+    runtime: ControllerRuntime,
+    settings: WorkerControllerComponentSettings,
+    instance_id: str,
+    cml: CmlConnection,
+    registry: CollectorRegistry,
+) -> _SharedReads | None:
+    """None: this replica cannot be reached by others, so that the leader reads all servers."""
+    url, token = settings.cml_reader_url, settings.lcm_controller_token
+    if url is None or token is None:
+        return None
+    try:
+        tls = make_tls(url, settings.lcm_ca_file)
+    except ValueError as error:
+        raise InvalidSettingsError(f"CML_READER_URL: {error}") from None
+    http = NetworkTransport(idle_seconds=_READER_IDLE_SECONDS, max_idle=_READER_CONNECTIONS)
+    directory = ReaderDirectory(
+        runtime.coordination, Reader(instance_id, url), lease_ttl=runtime.settings.leader_lease_ttl
+    )
+    authorization = f"Bearer {token.get_secret_value()}"
+    client = SharedCMLClient(
+        cml.system, directory, lambda reader: RemoteReader(reader, http, authorization, tls), registry=registry
+    )
+    return _SharedReads(client, directory, http)
 
 
 async def serve_worker_controller(settings: WorkerControllerProcessSettings, started: OnStarted) -> int:

@@ -70,8 +70,11 @@ class RealPlatform:
         regions: Sequence[str],
         lease_ttl: int,
         pollers: int = 0,
+        *,
+        shared_reads: bool = False,
     ) -> None:
         self.aws = aws
+        self._shared_reads = shared_reads
         self._pollers = pollers
         self._lease_ttl = lease_ttl
         self.loop = loop
@@ -141,7 +144,10 @@ class RealPlatform:
                 "CML_POLLER_PROCESSES": str(self._pollers),
                 "LICENSE_RELEASE_TIMEOUT": "900",  # on a busy host the license is deregistered all the same
             }
-            self.controllers[name] = LcmProcess(self._folder, name, "worker-controller", env={**self._env, **settings})
+            process = LcmProcess(self._folder, name, "worker-controller", env={**self._env, **settings})
+            if self._shared_reads:
+                process.add_settings(CML_READER_URL=f"http://127.0.0.1:{process.port}")
+            self.controllers[name] = process
         self.controllers[name].start()
 
     def leaders(self) -> list[LcmProcess]:
@@ -320,9 +326,17 @@ def _signature(exchange: Exchange) -> str:
 
 @contextmanager
 def real_platform(
-    folder: Path, *names: str, regions: Sequence[str] = (REGION,), lease_ttl: int = TTL, pollers: int = 0
+    folder: Path,
+    *names: str,
+    regions: Sequence[str] = (REGION,),
+    lease_ttl: int = TTL,
+    pollers: int = 0,
+    shared_reads: bool = False,
 ) -> Iterator[RealPlatform]:
-    """All parts, running; controllers of these names with so many pollers of CML, and these regions of AWS."""
+    """All parts, running; controllers of these names with so many pollers of CML, and these regions of AWS.
+
+    With `shared_reads` the controllers read CML servers together, each a part of them.
+    """
     with ExitStack() as stack:
         stack.enter_context(dummy_credentials())
         loop = stack.enter_context(LoopThread())
@@ -336,6 +350,6 @@ def real_platform(
         stack.callback(lambda: asyncio.run(aws.close()))
         for region in regions:
             aws._add_image("cml-2.9.1", ACCOUNT, clock.now() - timedelta(days=1), "available", region)
-        platform = RealPlatform(folder, etcd, mongod, aws, loop, regions, lease_ttl, pollers)
+        platform = RealPlatform(folder, etcd, mongod, aws, loop, regions, lease_ttl, pollers, shared_reads=shared_reads)
         stack.callback(platform.close)
         yield platform.start(*names)

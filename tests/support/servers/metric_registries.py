@@ -67,7 +67,10 @@ async def _collect(folder: Path) -> Metrics:
     disable_created_metrics()  # type: ignore[no-untyped-call]
     etcd = connect_coordination(StandaloneControllerSettings())
     settings = WorkerControllerProcessSettings(
-        lcm_controller_token=SecretStr(_TOKEN), aws_default_region="eu-west-1", cml_poller_processes=1
+        lcm_controller_token=SecretStr(_TOKEN),
+        aws_default_region="eu-west-1",
+        cml_poller_processes=1,
+        cml_reader_url="http://127.0.0.1:8083",
     )
     async with aclosing(NetworkTransport(idle_seconds=0.0, max_idle=0)) as http:
         plane = make_control_plane(ControlPlaneComponentSettings(lcm_data_dir=folder), MemoryCoordination(), http)

@@ -130,6 +130,7 @@ DEFAULTS = {
     "cml_proxy_url": None,
     "cml_max_idle_connections": 3000,
     "cml_poller_processes": 0,
+    "cml_reader_url": None,
     "cloud_provider": "aws",
     "aws_endpoint_url": None,
     "ami_name_pattern": "cml-*",

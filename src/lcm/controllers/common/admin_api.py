@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_MAX_BODY_BYTES = 4096
+MAX_BODY_BYTES = 4096
 _RESOURCE_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
@@ -117,8 +117,11 @@ def make_admin_app(
     info: Mapping[str, object],
     admin_info: AdminInfo,
     registry: CollectorRegistry = REGISTRY,
+    *,
+    more: APIRouter | None = None,
+    max_body: Callable[[str], int] = lambda _path: MAX_BODY_BYTES,
 ) -> FastAPI:
-    """The app. `services` are those whose readiness counts, including the controller."""
+    """The app. `services` are those whose readiness counts, including the controller; `more` are further routes."""
     app = FastAPI(
         title=f"LCM {admin_info.title}",
         version=str(info.get("version", "")),
@@ -129,13 +132,11 @@ def make_admin_app(
     )
     app.include_router(process_routes(services, info, registry))
     app.include_router(_admin_routes(controller, authenticator, admin_info))
+    if more is not None:
+        app.include_router(more)
     install_problem_handlers(app, admin_info.title)
-    app.add_middleware(RequestLimitsMiddleware, max_body=_max_body_bytes)
+    app.add_middleware(RequestLimitsMiddleware, max_body=max_body)
     return app
-
-
-def _max_body_bytes(_path: str) -> int:
-    return _MAX_BODY_BYTES
 
 
 def _admin_routes(

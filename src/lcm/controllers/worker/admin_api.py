@@ -9,6 +9,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from lcm.controllers.common import admin_api
 from lcm.controllers.common.status_report import leadership_and_queue_stats
+from lcm.controllers.worker.readers.routes import MAX_READS_BYTES, READ_PATH, reader_routes
 from lcm.core import clock
 from lcm.core.text import single_line
 from lcm.model.system import LeakedInstanceReport, RegionReport
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from lcm.controllers.common.admin_auth import AdminAuthenticator
     from lcm.controllers.worker.controller import WorkerReconciler
     from lcm.controllers.worker.discovery.region_monitor import RegionMonitor
+    from lcm.controllers.worker.readers.routes import ServerReader
     from lcm.core.hosting import HostedService
 
 
@@ -31,6 +33,8 @@ def make_worker_admin_app(
     services: Sequence[HostedService],
     info: Mapping[str, object],
     registry: CollectorRegistry = REGISTRY,
+    *,
+    reader: ServerReader | None = None,
 ) -> FastAPI:
     """The admin app. `services` are those whose readiness counts, including the reconciler."""
 
@@ -38,7 +42,16 @@ def make_worker_admin_app(
         return reconciler.cache.records.get(worker_id) or await reconciler.internal.worker(worker_id)
 
     admin_info = admin_api.AdminInfo("worker controller", "worker", lambda: controller_stats(reconciler), find)
-    return admin_api.make_admin_app(reconciler, authenticator, services, info, admin_info, registry)
+    return admin_api.make_admin_app(
+        reconciler,
+        authenticator,
+        services,
+        info,
+        admin_info,
+        registry,
+        more=None if reader is None else reader_routes(reader, authenticator),
+        max_body=lambda path: MAX_READS_BYTES if path == READ_PATH else admin_api.MAX_BODY_BYTES,
+    )
 
 
 def controller_stats(reconciler: WorkerReconciler) -> dict[str, Any]:

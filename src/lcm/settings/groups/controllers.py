@@ -55,6 +55,13 @@ class WorkerControllerSettings(Settings):
             "Processes that poll CML servers, each a part of them; with 0 the worker controller polls them itself."
         ),
     )
+    cml_reader_url: ControlPlaneUrl | None = Field(
+        default=None,
+        description=(
+            "The URL at which the other worker controllers reach this one. With it on each of them, all replicas read "
+            "CML servers, each a part; without it, only the leader does."
+        ),
+    )
     provisioning_timeout: Seconds = Field(
         default=900.0,
         description="Seconds that a launched instance may take until it runs; after that the worker fails.",

@@ -214,6 +214,7 @@ class CmlMonitor:
             license=result.license_requested,
             health=state.kvm_due(),
             definitions=state.definitions_due(version or ""),
+            instance_id=state.instance_id or "",
         )
         result.license_epoch = state.license_epoch
         reading = await self._cml.read_server(query, deadline - asyncio.get_running_loop().time())
@@ -229,7 +230,9 @@ class CmlMonitor:
         self, state: CmlServerState, address: str, result: CmlQueryResult, deadline: float
     ) -> bool:
         """Read what needs no account; returns whether the server is ready, and still that of this worker."""
-        reading = await self._cml.read_server(ServerQuery(address), deadline - asyncio.get_running_loop().time())
+        reading = await self._cml.read_server(
+            ServerQuery(address, instance_id=state.instance_id or ""), deadline - asyncio.get_running_loop().time()
+        )
         self._take_information(reading, result)
         if reading.timed_out:
             result.errors.append(self._timeout_error)

@@ -1,0 +1,113 @@
+"""The part of a replica that reads CML servers for the leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator  # noqa: TC003 - FastAPI reads the annotations
+from typing import TYPE_CHECKING, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import StreamingResponse
+
+from lcm.cml.errors import CMLError, CMLPollerError
+from lcm.controllers.common.admin_api import AdminRequestError
+from lcm.controllers.worker.readers.messages import (
+    SIGN_OF_LIFE,
+    InvalidMessageError,
+    ReadResult,
+    decode_requests,
+    encode_result,
+)
+from lcm.core.hosting import cancel_and_wait
+from lcm.model.access import Role
+from lcm.model.problems import ProblemCode
+
+if TYPE_CHECKING:
+    from lcm.cml.spi import CMLSystemSPI
+    from lcm.cml.types import CMLActivity
+    from lcm.controllers.common.admin_auth import AdminAuthenticator
+    from lcm.controllers.worker.readers.directory import ReaderDirectory
+    from lcm.controllers.worker.readers.messages import ReadRequest
+
+READ_PATH: Final = "/readers/read"
+SIGN_OF_LIFE_SECONDS: Final = 2.0
+MAX_READS_BYTES: Final = 1024 * 1024
+MAX_ADDRESSES: Final = 100_000
+
+
+class ServerReader:
+    """Reads servers on behalf of the leader, for as long as this replica is registered."""
+
+    def __init__(self, cml: CMLSystemSPI, directory: ReaderDirectory) -> None:
+        self._cml = cml
+        self._directory = directory
+        self._owners: OrderedDict[str, str] = OrderedDict()  # the instance that had an address when it was last read
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the leader may use this replica."""
+        return self._directory.is_registered
+
+    async def results(self, requests: list[ReadRequest]) -> AsyncIterator[bytes]:
+        """A line for each request, in the order in which they end, and signs of life in between."""
+        tasks = {asyncio.create_task(self._read(request), name=f"read:{request.query.address}") for request in requests}
+        try:
+            while tasks:
+                done, tasks = await asyncio.wait(
+                    tasks, timeout=SIGN_OF_LIFE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                yield b"".join(encode_result(task.result()) for task in done) or SIGN_OF_LIFE
+        finally:
+            await cancel_and_wait(list(tasks))
+
+    async def _read(self, request: ReadRequest) -> ReadResult:
+        address = request.query.address
+        if not self._directory.is_registered:  # it may have been suspended: another one reads this server by now
+            return ReadResult(request.number, error=CMLPollerError(address, "the reader is no longer registered"))
+        if self._owners.get(address, request.owner) != request.owner:
+            self._cml.forget(address)
+        self._owners[address] = request.owner
+        self._owners.move_to_end(address)
+        if len(self._owners) > MAX_ADDRESSES:
+            self._cml.forget(self._owners.popitem(last=False)[0])
+        if request.pin is not None:
+            self._cml.trust(address, request.pin)
+        try:
+            if not request.method:
+                return ReadResult(request.number, await self._cml.read_server(request.query, request.seconds))
+            async with asyncio.timeout(request.seconds):
+                return ReadResult(request.number, await self._call(request))
+        except CMLError as error:
+            return ReadResult(request.number, error=error)
+        except TimeoutError:
+            cause = f"no response within {request.seconds:g} s"
+            return ReadResult(request.number, error=CMLPollerError(address, cause))
+
+    async def _call(self, request: ReadRequest) -> CMLActivity | str | None:
+        account = request.query.account
+        if account is None:
+            raise CMLPollerError(request.query.address, "the request has no account")
+        if request.method == "get_activity_events":
+            return await self._cml.get_activity_events(request.query.address, account)
+        return await self._cml.get_own_user_id(request.query.address, account)
+
+
+def reader_routes(reader: ServerReader, authenticator: AdminAuthenticator) -> APIRouter:
+    """The route that the leader calls. Only controllers may."""
+    router = APIRouter(tags=["readers"])
+
+    @router.post(READ_PATH)
+    async def read(request: Request) -> StreamingResponse:
+        """Read CML servers, and return a line of JSON for each of them as soon as it was read."""
+        client = request.client.host if request.client else ""
+        await authenticator.authenticate(request.headers.get("Authorization"), Role.CONTROLLER, client=client)
+        if not reader.is_registered:
+            raise AdminRequestError(ProblemCode.UNAVAILABLE, "This replica is not registered as a reader.")
+        try:
+            requests = decode_requests(await request.body())
+        except InvalidMessageError as error:
+            raise AdminRequestError(ProblemCode.INVALID, f"body: {error}") from None
+        return StreamingResponse(reader.results(requests), media_type="application/x-ndjson")
+
+    return router

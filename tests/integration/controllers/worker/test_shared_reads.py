@@ -1,0 +1,96 @@
+"""Several real worker controllers read CML servers together, through the end, suspension and return of each."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from lcm.controllers.worker.readers.directory import Reader, choose_reader
+from tests.support.real.worker_platform import real_platform
+from tests.support.servers.processes import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.real.worker_platform import RealPlatform
+    from tests.support.servers.processes import LcmProcess
+
+PATIENCE = 300.0
+
+
+def metric(process: LcmProcess, name: str, **labels: str) -> float:
+    text = httpx.get(f"http://127.0.0.1:{process.port}/metrics", timeout=60).text
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
+
+
+def polls(process: LcmProcess) -> float:
+    """How often this process has read the statistics of CML servers."""
+    return metric(process, "lcm_cml_calls_total", operation="system_stats", outcome="ok")
+
+
+def until_reads(process: LcmProcess, what: str) -> None:
+    before = polls(process)
+    wait_until(lambda: polls(process) >= before + 2, what, PATIENCE)
+
+
+def workers_for_both(platform: RealPlatform) -> list[str]:
+    """Ready workers, of which each controller reads at least one: their addresses are random."""
+    readers = [Reader(name, "") for name in platform.controllers]
+    workers: list[str] = []
+    used: set[Reader | None] = set()
+    while len(used) < len(readers):
+        workers.append(platform.create())
+        used.add(choose_reader(platform.until(workers[-1], status="RUNNING")["public_ip"], readers))
+    for worker_id in workers:
+        platform.until(worker_id, ready=True)
+    return workers
+
+
+def never_unready_since(platform: RealPlatform, workers: list[str]) -> dict[str, str]:
+    """Since when each server has been ready."""
+    since = {}
+    for worker_id in workers:
+        (ready,) = [each for each in platform.worker(worker_id)["conditions"] if each["type"] == "CmlReady"]
+        assert ready["status"] == "True", ready
+        since[worker_id] = ready["since"]
+    return since
+
+
+def test_replicas_share_the_servers_and_replace_each_other(tmp_path: Path) -> None:
+    """scaling.md#several-replicas: one that ends or hangs delays its reads, and nothing is reported about a server."""
+    with real_platform(tmp_path, "one", "two", shared_reads=True) as platform:
+        leader = platform.until_led()
+        (standby,) = [process for process in platform.controllers.values() if process is not leader]
+        workers = workers_for_both(platform)
+        wait_until(lambda: metric(leader, "lcm_cml_readers") == 2, "the leader knows both readers", PATIENCE)
+        until_reads(standby, "the standby reads its part")
+        until_reads(leader, "the leader reads its part")
+        since = never_unready_since(platform, workers)
+
+        standby.signal(signal.SIGSTOP)
+        wait_until(lambda: metric(leader, "lcm_cml_readers") == 1, "the suspended standby is not used", PATIENCE)
+        until_reads(leader, "the leader reads all")
+        standby.signal(signal.SIGCONT)
+        wait_until(lambda: metric(leader, "lcm_cml_readers") == 2, "the standby is back", PATIENCE)
+        until_reads(standby, "the standby reads its part again")
+
+        standby.signal(signal.SIGKILL)
+        standby.wait()
+        wait_until(lambda: metric(leader, "lcm_cml_readers") == 1, "the killed standby is gone", PATIENCE)
+        until_reads(leader, "the leader reads all again")
+        platform.start_controller(standby.name)
+        wait_until(lambda: standby.get("/ready")[0] == 200, "the standby runs again", PATIENCE)
+        until_reads(standby, "the new standby reads its part")
+        assert never_unready_since(platform, workers) == since, "they were ready all the time"
+
+        leader.signal(signal.SIGKILL)
+        leader.wait()
+        assert platform.until_another_leads(leader) is standby
+        until_reads(standby, "the new leader reads all")
+        platform.start_controller(leader.name)
+        wait_until(lambda: metric(standby, "lcm_cml_readers") == 2, "the former leader is a reader", PATIENCE)
+        until_reads(leader, "the former leader reads its part")

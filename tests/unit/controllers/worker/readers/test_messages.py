@@ -1,0 +1,138 @@
+"""What leader and readers send each other arrives as it was."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from lcm.cml.errors import (
+    CMLAuthenticationError,
+    CMLCertificateChangedError,
+    CMLNotReadyError,
+    CMLPollerError,
+)
+from lcm.cml.reading import ServerQuery, ServerReading
+from lcm.cml.types import (
+    CMLActivity,
+    CMLActivityEvent,
+    Credentials,
+    LicenseFeature,
+    LicenseState,
+    SystemInformation,
+    SystemStats,
+    Usage,
+)
+from lcm.controllers.worker.readers.messages import (
+    InvalidMessageError,
+    ReadRequest,
+    ReadResult,
+    decode_requests,
+    decode_result,
+    encode_requests,
+    encode_result,
+)
+
+ADDRESS = "198.18.0.2"
+LICENSE = LicenseState(
+    "COMPLETED",
+    "IN_COMPLIANCE",
+    "CML_Enterprise",
+    True,
+    (LicenseFeature("regid.1", "nodes", 7, "OK"),),
+    "",
+    datetime(2027, 1, 2, tzinfo=UTC),
+    False,
+)
+READINGS = {
+    "nothing": ServerReading(timed_out=True),
+    "information": ServerReading(SystemInformation("2.9.0", True, "ab" * 32)),
+    "everything": ServerReading(
+        SystemInformation("2.9.0", True),
+        stats=SystemStats(1, 2, None, 4, 5.5, Usage(1, 2), None),
+        labs_counted=True,
+        license_state=LICENSE,
+        license_began=0.0,
+        kvm_enabled=False,
+        definitions=("iosv", "nxosv"),
+    ),
+    "errors": ServerReading(
+        information_error=CMLCertificateChangedError(ADDRESS, "aa", "bb"),
+        stats_error=CMLAuthenticationError(ADDRESS, "no such user"),
+        license_error=CMLNotReadyError(ADDRESS, "HTTP 503"),
+        license_began=0.0,
+    ),
+}
+
+
+def plain(reading: ServerReading) -> dict[str, object]:
+    """The parts of a reading; errors of the same type and content are equal."""
+    parts = {name: getattr(reading, name) for name in ServerReading.__dataclass_fields__}
+    return {name: part.__reduce__() if isinstance(part, Exception) else part for name, part in parts.items()}
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_a_reading_arrives_as_it_was(name: str) -> None:
+    result = decode_result(encode_result(ReadResult(7, READINGS[name])))
+    assert (result.number, result.error) == (7, None)
+    assert isinstance(result.value, ServerReading)
+    assert plain(result.value) == plain(READINGS[name])
+
+
+@pytest.mark.parametrize(
+    "activity",
+    [
+        CMLActivity((), 0, 0),
+        CMLActivity(
+            (
+                CMLActivityEvent("lab", datetime(2026, 1, 1, 9, 30, 0, 250, tzinfo=UTC), "user", "lab-1"),
+                CMLActivityEvent("node", datetime(2026, 1, 1, 9, 31)),  # noqa: DTZ001 - a server that names no zone
+            ),
+            2,
+            1,
+        ),
+    ],
+)
+def test_activity_arrives_as_it_was(activity: CMLActivity) -> None:
+    assert decode_result(encode_result(ReadResult(1, activity))).value == activity
+
+
+def test_texts_and_errors_arrive_as_they_were() -> None:
+    assert decode_result(encode_result(ReadResult(1, "user-1"))).value == "user-1"
+    failed = decode_result(encode_result(ReadResult(2, error=CMLPollerError(ADDRESS, "no response"))))
+    assert isinstance(failed.error, CMLPollerError)
+    assert str(failed.error) == "CML at 198.18.0.2: no response"
+
+
+def test_an_error_of_a_newer_version_says_nothing_about_the_server() -> None:
+    line = b'{"number":1,"text":null,"error":{"kind":"CMLMelted","arguments":["198.18.0.2","too hot"]}}'
+    error = decode_result(line).error
+    assert isinstance(error, CMLPollerError)
+    assert error.cause == "the reader reports CMLMelted: too hot"
+
+
+def test_requests_arrive_as_they_were() -> None:
+    account = Credentials("admin", "secret")
+    full = ServerQuery(
+        ADDRESS, account, information=False, nodes_before=(3, None), license=True, definitions=True, instance_id="i-1"
+    )
+    requests = [
+        ReadRequest(1, "i-1", "ab", 44.5, full),
+        ReadRequest(2, "", None, 10.0, ServerQuery(ADDRESS)),
+        ReadRequest(3, "i-1", None, 145.0, ServerQuery(ADDRESS, account), "get_activity_events"),
+    ]
+    assert decode_requests(encode_requests(requests)) == requests
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"null", b"[3]", b'[{"number":1}]', b'{"a":1}', b'[{"method":"deregister_license","query":{}}]']
+)
+def test_other_requests_are_invalid(body: bytes) -> None:
+    with pytest.raises(InvalidMessageError):
+        decode_requests(body)
+
+
+@pytest.mark.parametrize("line", [b"", b"3", b"{}", b'{"number":1,"error":null,"reading":{"stats":3}}', b"\xff"])
+def test_other_results_are_invalid(line: bytes) -> None:
+    with pytest.raises(InvalidMessageError):
+        decode_result(line)
