@@ -62,6 +62,11 @@ class Service:
             )
         return self
 
+    def start_again_if_it_ended(self) -> None:
+        """As systemd does by `Restart=always`: a busy MongoDB may not respond in time to one that starts."""
+        if self._process is not None and self._process.poll() is not None:
+            self.start()
+
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End it and wait; returns its exit code."""
         assert self._process is not None
@@ -193,6 +198,7 @@ class Site:
         return any(row["svname"] == f"control-plane-{service.host}" and row["status"] == "UP" for row in rows)
 
     def is_ready(self, service: Service) -> bool:
+        service.start_again_if_it_ended()
         return '"ready":true' in self.get(f"http://{HOSTS[service.host - 1]}:{_PORTS[service.name]}/ready")
 
     def stop(self) -> None:
