@@ -152,8 +152,10 @@ def test_the_demo_serves_and_keeps_its_records(chart: Chart, tmp_path: Path) -> 
         first.get("/api/workers", token, {"name": "mine", "template_name": "small"})
         first.stop()
         again = node.run(deployment).until_ready()
-        names = {worker["name"] for worker in again.get("/api/workers", token)["items"]}
-        assert {"alpha", "mine"} <= names, "the demo fleet, and what was created before the restart"
+        wanted = {"alpha", "mine"}  # of the demo fleet, and what was created before the restart
+        wait_until(
+            lambda: wanted <= {worker["name"] for worker in again.get("/api/workers", token)["items"]}, "both are there"
+        )
         again.stop()
     finally:
         node.close()
