@@ -1,4 +1,7 @@
-"""README and guide as a new user types them: one `lcm up`, each command in turn, and the output printed there."""
+"""The pages as a reader types them: one `lcm up`, each command in turn, and the output printed there.
+
+README and guide come first, as they are for a new user; then the pages for people who run LCM.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import shlex
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +58,54 @@ LEFT_OUT = ("lcm up", "lcm login", "lcm watch")
 """They go on until they are stopped, or name another address."""
 DAILY = ("lcm workers get al", "lcm workers stop alhpa", "lcm workers stop mine")
 """What can be typed in the fleet of the demo; the rest of the chapter shows another fleet."""
+OPERATIONS = {
+    "lcm tokens create alice --role operator --expires 90d": "",
+    "lcm tokens list": "",
+    "lcm tokens revoke alice": "lcm tokens revoke alice --yes",
+    "lcm tokens create wc --role controller": "",
+    "lcm secrets rotate -o json": "",
+    "lcm config show": "",
+    "lcm sessions list": "",
+    "lcm fleet": "",
+    "lcm audit": "",
+    "lcm audit --worker NAME": "lcm audit --worker alpha",
+    "lcm audit --action leaked_instance": "",
+    "lcm audit --action license_leaked": "",
+    "lcm templates apply FILE": "lcm templates apply {template}",
+    "lcm lablets preview DEFINITION": "lcm lablets preview campus",
+    "lcm lablets get NAME": "lcm lablets get {lablet}",
+    "lcm lablets history NAME": "lcm lablets history {lablet}",
+    "lcm workers list": "",
+    "lcm workers explain": "lcm workers explain alpha",
+    "lcm workers explain NAME": "lcm workers explain alpha",
+    "lcm workers history NAME": "lcm workers history alpha",
+    "lcm workers trust NAME": "lcm workers trust alpha --yes",
+    "lcm workers retry NAME": "lcm workers retry alpha",
+    "lcm breaker reset REGION": "lcm breaker reset us-east-1 --yes",
+    'lcm fleet hold --reason "restored a backup"': "",
+    "lcm plan": "",
+    "lcm fleet release": "",
+    "lcm workers release NAME": "lcm workers release alpha",
+    "lcm workers license NAME register --license-token-file FILE": (
+        "lcm workers license alpha register --license-token-file {token}"
+    ),
+    "lcm settings set terminate_leaked_instances true": "lcm settings set terminate_leaked_instances true --yes",
+    "lcm workers stop NAME": "lcm workers stop alpha",
+    "lcm workers start NAME": "lcm workers start alpha",
+    "lcm workers terminate NAME": "lcm workers terminate alpha --yes",
+    "lcm leadership reset worker-controller": "lcm leadership reset worker-controller --yes",
+}
+"""Commands of operations.md and security.md, in this order, and how they are typed where they name something.
+
+Left out are services, and what needs another service: sign-in, subscriptions and `lcm config check` have tests of their
+own.
+"""
+REJECTED = {
+    "lcm workers trust NAME": "there is no certificate to trust",
+    "lcm workers retry NAME": "FAILED",
+    "lcm breaker reset REGION": "no breaker is open",
+}
+"""What a healthy fleet has no use for: the command says so."""
 CHANGING = "  running now"
 """What the simulated users of the demo change all the time."""
 
@@ -128,7 +180,45 @@ def assert_as_printed(up: LcmUpProcess, command: str, printed: list[str]) -> Non
         assert normal(shown) == normal(printed), command
 
 
-def test_readme_and_guide_as_they_are_typed(up: LcmUpProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def written_commands(page: str) -> set[str]:
+    """Every `lcm` command on a page: in blocks, without comments, and in sentences."""
+    text = (ROOT / page).read_text()
+    blocks = re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    lines = [line.partition(" #")[0].strip() for line in lines]
+    sentences = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    inline = [" ".join(each.split()) for each in re.findall(r"`(lcm\s[^`]+)`", sentences)]
+    return {each for each in (*lines, *inline) if each.startswith("lcm ")}
+
+
+def type_operations(up: LcmUpProcess, folder: Path) -> None:
+    """Type the commands of the pages for people who run LCM."""
+    written = written_commands("docs/operations.md") | written_commands("docs/security.md")
+    assert set(OPERATIONS) <= written, "the pages no longer have these commands"
+    operations = (ROOT / "docs/operations.md").read_text()
+    names = {
+        "template": folder / "nested-huge.yaml",
+        "token": folder / "token",
+        "lablet": typed(up, "lcm lablets list --all -o name").stdout.split()[0],
+    }
+    (folder / "token").write_text("a-license-token")
+    template = re.search(r"^name: nested-huge$.*?(?=^```)", operations, re.MULTILINE | re.DOTALL)
+    assert template is not None
+    (folder / "nested-huge.yaml").write_text(template[0])
+    for command, how in OPERATIONS.items():
+        done = typed(up, (how or command).format(**names))
+        said = f"{command}: {done.stdout}{done.stderr}"
+        if command in REJECTED:
+            assert done.returncode == 1, said
+            assert REJECTED[command] in done.stderr, said
+            continue
+        assert done.returncode == 0, said
+        if command == "lcm secrets rotate -o json":
+            printed = operations.partition(f"$ {command}\n")[2].partition("```")[0].splitlines()
+            assert normal(done.stdout.splitlines()) == normal(dedent("\n".join(printed)).splitlines())
+
+
+def test_pages_as_they_are_typed(up: LcmUpProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     readme = section("README.md", "The first minutes", "Where to read on")
     tour = section("docs/guide.md", "First ten minutes", "The dashboard")
@@ -139,3 +229,4 @@ def test_readme_and_guide_as_they_are_typed(up: LcmUpProcess, monkeypatch: pytes
     assert len(commands) == 4 + 11 + 3 + 6
     for command, printed in commands:
         assert_as_printed(up, command, printed)
+    type_operations(up, tmp_path)
