@@ -9,7 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
-from lcm.control_plane.lablets.planning import read_records, read_scheduling_inputs, run_planner
+from lcm.control_plane.lablets.planning import (
+    decode_records,
+    describe_scheduling,
+    read_records,
+    read_scheduling_inputs,
+    run_planner,
+)
 from lcm.control_plane.read_gate import collection_paused
 from lcm.control_plane.records.kinds import DECISIONS, WORKERS, find_all
 from lcm.control_plane.store.port import Where
@@ -21,12 +27,8 @@ from lcm.model.fleet.plan import (
     MAX_LISTED,
     DecisionState,
     FleetPlan,
-    LabletPlan,
-    PlannedLablet,
     PlannedLicenseOperation,
     PlannedPause,
-    PlannedPlacement,
-    PlannedScaleUp,
     PlannedWorker,
     find_evaluator,
     plan_worker,
@@ -43,10 +45,8 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.lablets.planning import SchedulingInputs
-    from lcm.model.fleet.plan import Evaluator
+    from lcm.model.fleet.plan import Evaluator, LabletPlan
     from lcm.model.fleet.settings import FleetSettings
-    from lcm.model.lablet.scheduling.planner import SchedulingPlan, UnplaceableLablet, WaitingLablet
-    from lcm.model.lablet.scheduling.scale_up import ScaleUpOutcome
     from lcm.model.system import DiscoveryPlan, ReceivedControllerReport
     from lcm.model.worker.record import Hold
 
@@ -129,7 +129,7 @@ class PlanService:
         items: list[PlannedWorker] = []
         for begin in range(0, len(page.items), _WORKERS_PER_TURN):
             some = page.items[begin : begin + _WORKERS_PER_TURN]
-            items += await self._plan_workers([Worker.model_validate_json(stored.body) for stored in some])
+            items += await self._plan_workers(decode_records(some, Worker, "worker", []))
             await asyncio.sleep(0)  # others are served meanwhile
         return tuple(items), page.next_cursor
 
@@ -151,11 +151,12 @@ class PlanService:
             page = await store.find(WORKERS, _NOT_AT_REST, after=after, limit=MAX_LISTED)
             decisions = await store.get_many(DECISIONS, [stored.id for stored in page.items])
             # Only those with actions are decoded: of a large fleet most workers have none.
-            waiting = [
-                Worker.model_validate_json(stored.body)
+            with_actions = [
+                stored
                 for stored in page.items
                 if stored.id not in decisions or any(each in decisions[stored.id].body for each in _ACTIONS)
             ]
+            waiting = decode_records(with_actions, Worker, "worker", [])
             waiting = [each for each in waiting if each.hold is None or not each.hold.active(now)]
             for planned in await self._plan_workers(waiting):
                 found.undecided += planned.state is not DecisionState.CURRENT
@@ -190,7 +191,7 @@ class PlanService:
         now = clock.now()
         inputs = await read_scheduling_inputs(self._context, now)
         # With lablets to be placed all workers are read for them. That is most of the work, and done once.
-        workers = inputs.workers if inputs.pending else await self._read_automated(inputs.settings)
+        workers = inputs.workers if inputs.pending else await self._read_automated(inputs)
         pauses, pauses_total = await self._pauses(workers, inputs.settings, now)
         licenses = _license_operations(workers)
         return FleetPlan(
@@ -202,15 +203,15 @@ class PlanService:
             license_operations_total=len(licenses),
         )
 
-    async def _read_automated(self, settings: FleetSettings) -> list[Worker]:
+    async def _read_automated(self, inputs: SchedulingInputs) -> list[Worker]:
         """The workers that may be paused, and those with a license operation to come."""
         store, found = self._context.store, dict[str, Worker]()
-        if idle_policy_action(settings) is not None:
-            for worker in await read_records(store, WORKERS, Worker, "worker", [], _IN_SERVICE):
+        if idle_policy_action(inputs.settings) is not None:
+            for worker in await read_records(store, WORKERS, Worker, "worker", inputs.skipped, _IN_SERVICE):
                 found[worker.id] = worker
         async for stored in find_all(store, WORKERS, _PRESENT):
-            if _PENDING_LICENSE in stored.body:
-                found.setdefault(stored.id, Worker.model_validate_json(stored.body))
+            if _PENDING_LICENSE in stored.body and stored.id not in found:
+                found.update({each.id: each for each in decode_records([stored], Worker, "worker", inputs.skipped)})
         return list(found.values())
 
     async def _lablets(self, inputs: SchedulingInputs, now: datetime) -> LabletPlan:
@@ -253,65 +254,6 @@ def _license_operations(workers: Sequence[Worker]) -> list[PlannedLicenseOperati
         for worker in sorted(workers, key=lambda each: each.id)
         if (pending := worker.pending_license_operation) is not None
     ]
-
-
-def describe_scheduling(
-    plan: SchedulingPlan, outcomes: Sequence[ScaleUpOutcome], names: Mapping[str, str], blocked: str
-) -> LabletPlan:
-    """The scheduler's plan as it is shown."""
-    placements = [
-        PlannedPlacement(
-            lablet_id=each.lablet.id,
-            lablet_name=each.lablet.name,
-            worker_id=each.worker_id,
-            worker_name=names.get(each.worker_id, each.worker_id),
-        )
-        for each in plan.placed[:MAX_LISTED]
-    ]
-    accepted = [outcome for outcome in outcomes if not outcome.refusal]
-    refused = [
-        PlannedLablet(
-            lablet_id=each.lablet.id, lablet_name=each.lablet.name, reason=f"{each.reason}, but {outcome.refusal}"
-        )
-        for outcome in outcomes
-        if outcome.refusal
-        for each in outcome.need.lablets
-    ]
-    skipped = {each.id for each in plan.skipped}
-    waiting = [*map(_lablet, (each for each in plan.waiting if each.lablet.id not in skipped)), *refused]
-    ending = [_lablet(each) for each in (*plan.expired, *plan.unplaceable)]
-    return LabletPlan(
-        blocked=blocked,
-        placements=tuple(placements),
-        placements_total=len(plan.placed),
-        scale_ups=tuple(_scale_up(outcome) for outcome in accepted[:MAX_LISTED]),
-        scale_ups_total=len(accepted),
-        waiting=tuple(waiting[:MAX_LISTED]),
-        waiting_total=len(waiting),
-        ending=tuple(ending[:MAX_LISTED]),
-        ending_total=len(ending),
-        skipped=tuple(
-            PlannedLablet(lablet_id=each.id, lablet_name=each.name, reason=each.reason)
-            for each in plan.skipped[:MAX_LISTED]
-        ),
-        skipped_total=len(plan.skipped),
-    )
-
-
-def _lablet(each: WaitingLablet | UnplaceableLablet) -> PlannedLablet:
-    return PlannedLablet(lablet_id=each.lablet.id, lablet_name=each.lablet.name, reason=each.reason)
-
-
-def _scale_up(outcome: ScaleUpOutcome) -> PlannedScaleUp:
-    return PlannedScaleUp(
-        worker_id=None if outcome.worker is None else outcome.worker.id,
-        worker_name="" if outcome.worker is None else outcome.worker.name,
-        template=outcome.need.template,
-        aws_region=outcome.aws_region,
-        cost_per_hour_usd=outcome.cost_per_hour_usd,
-        lablets=len(outcome.need.lablets),
-        reason=outcome.need.reason,
-    )
 
 
 def _discovery(reports: Mapping[str, ReceivedControllerReport], evaluator: Evaluator) -> DiscoveryPlan | None:

@@ -1,4 +1,4 @@
-"""Runs the scheduler's planner on the records, for the fleet's plan and for the preview of a lablet."""
+"""Runs the planner of the scheduler on the records and describes its plan, for the plan of the fleet and previews."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lcm.control_plane.fleet.state_reads import read_fleet_state, read_leaders
 from lcm.control_plane.records.kinds import LABLETS, TEMPLATES, WORKERS, find_all
 from lcm.control_plane.store.port import Where
 from lcm.model.base import Record
+from lcm.model.fleet.plan import MAX_LISTED, LabletPlan, PlannedLablet, PlannedPlacement, PlannedScaleUp
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.scheduling.block import hold_block, verification_block
 from lcm.model.lablet.scheduling.planner import Planner, SkippedRecord
@@ -23,13 +24,14 @@ from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.template import WorkerTemplate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from lcm.control_plane.context import ControlPlaneContext
-    from lcm.control_plane.store.port import Kind, Store
+    from lcm.control_plane.store.port import Kind, Store, StoredDocument
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.lablet.scheduling.block import PlacementBlock
-    from lcm.model.lablet.scheduling.planner import SchedulingPlan
+    from lcm.model.lablet.scheduling.planner import SchedulingPlan, UnplaceableLablet, WaitingLablet
 
 R = TypeVar("R", bound=Record)
 log = structlog.get_logger(__name__)
@@ -99,6 +101,14 @@ async def read_records(
         number += 1
         if number % _READS_PER_TURN == 0:
             await asyncio.sleep(0)
+        found += decode_records([item], model, word, skipped)
+    return found
+
+
+def decode_records(items: Iterable[StoredDocument], model: type[R], word: str, skipped: list[SkippedRecord]) -> list[R]:
+    """Those that can be read. One that cannot is in the log and in `skipped`."""
+    found: list[R] = []
+    for item in items:
         try:
             found.append(model.model_validate_json(item.body))
         except ValidationError as error:
@@ -108,3 +118,62 @@ async def read_records(
             log.error("record skipped", kind=word, id=item.id, reason=reason)
             skipped.append(SkippedRecord("worker" if word == "worker" else "lablet", item.id, item.id, reason))
     return found
+
+
+def describe_scheduling(
+    plan: SchedulingPlan, outcomes: Sequence[ScaleUpOutcome], names: Mapping[str, str], blocked: str
+) -> LabletPlan:
+    """The scheduler's plan as it is shown."""
+    placements = [
+        PlannedPlacement(
+            lablet_id=each.lablet.id,
+            lablet_name=each.lablet.name,
+            worker_id=each.worker_id,
+            worker_name=names.get(each.worker_id, each.worker_id),
+        )
+        for each in plan.placed[:MAX_LISTED]
+    ]
+    accepted = [outcome for outcome in outcomes if not outcome.refusal]
+    refused = [
+        PlannedLablet(
+            lablet_id=each.lablet.id, lablet_name=each.lablet.name, reason=f"{each.reason}, but {outcome.refusal}"
+        )
+        for outcome in outcomes
+        if outcome.refusal
+        for each in outcome.need.lablets
+    ]
+    skipped = {each.id for each in plan.skipped}
+    waiting = [*map(_lablet, (each for each in plan.waiting if each.lablet.id not in skipped)), *refused]
+    ending = [_lablet(each) for each in (*plan.expired, *plan.unplaceable)]
+    return LabletPlan(
+        blocked=blocked,
+        placements=tuple(placements),
+        placements_total=len(plan.placed),
+        scale_ups=tuple(_scale_up(outcome) for outcome in accepted[:MAX_LISTED]),
+        scale_ups_total=len(accepted),
+        waiting=tuple(waiting[:MAX_LISTED]),
+        waiting_total=len(waiting),
+        ending=tuple(ending[:MAX_LISTED]),
+        ending_total=len(ending),
+        skipped=tuple(
+            PlannedLablet(lablet_id=each.id, lablet_name=each.name, reason=each.reason)
+            for each in plan.skipped[:MAX_LISTED]
+        ),
+        skipped_total=len(plan.skipped),
+    )
+
+
+def _lablet(each: WaitingLablet | UnplaceableLablet) -> PlannedLablet:
+    return PlannedLablet(lablet_id=each.lablet.id, lablet_name=each.lablet.name, reason=each.reason)
+
+
+def _scale_up(outcome: ScaleUpOutcome) -> PlannedScaleUp:
+    return PlannedScaleUp(
+        worker_id=None if outcome.worker is None else outcome.worker.id,
+        worker_name="" if outcome.worker is None else outcome.worker.name,
+        template=outcome.need.template,
+        aws_region=outcome.aws_region,
+        cost_per_hour_usd=outcome.cost_per_hour_usd,
+        lablets=len(outcome.need.lablets),
+        reason=outcome.need.reason,
+    )

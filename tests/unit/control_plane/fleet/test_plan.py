@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.control_plane.read_gate import MAX_RUNNING, MAX_SMALL_RUNNING, MAX_SMALL_WAITING, MAX_WAITING
+from lcm.control_plane.records.kinds import WORKERS, worker_fields
+from lcm.control_plane.store.port import Put
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind
+from lcm.model.worker.record import Worker
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 
 if TYPE_CHECKING:
@@ -147,3 +150,22 @@ async def test_the_hold_and_the_evaluation_are_read_for_each_request(plane: Test
     held = await plane.services.plan.page(None, 10)
     assert held.hold is not None
     assert held.evaluation.startswith("no worker controller has ")
+
+
+@pytest.mark.parametrize("with_lablets", [False, True])
+async def test_a_record_that_cannot_be_read_stops_no_other(plane: TestPlane, with_lablets: bool) -> None:
+    for name in ("alpha", "beta"):
+        await plane.create(name)
+    store, broken = plane.services.context.store, await plane.create("broken")
+    if with_lablets:
+        topology = {"name": "ospf", "version": "1", "topology": "nodes:\n- id: n0\n"}
+        assert (await plane.ask("POST", "/api/lablet-definitions", json=topology)).status_code == 201
+        assert (await plane.ask("POST", "/api/lablets", json={"definition": "ospf"})).status_code == 201
+    stored = await store.get(WORKERS, broken["id"])
+    assert stored is not None
+    fields = worker_fields(Worker.model_validate_json(stored.body))
+    body = b'{"pending_license_operation":{},"name":"broken"}'
+    await store.commit([Put(WORKERS, stored.id, body, stored.revision, fields, {"name": "broken"})])
+    response = await plane.ask("GET", "/api/plan", role=Role.VIEWER)
+    assert response.status_code == 200, response.text
+    assert sorted(item["name"] for item in response.json()["items"]) == ["alpha", "beta"]
