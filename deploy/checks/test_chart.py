@@ -37,6 +37,7 @@ PLACEMENT: dict[str, Any] = {
 EVERYTHING: dict[str, Any] = {
     "regions": {"eu-west-1": {"subnet_ids": ["subnet-1"], "default_tags": {"cost": 123456789012}}},
     "etcd": {"userSecret": "etcd-user", "tlsSecret": "etcd-tls"},
+    "tls": {"secret": "lcm-tls"},
     "image": {"pullSecrets": ["pull"], "digest": "sha256:" + "a" * 64},
     "settings": {"LOG_LEVEL": "debug", "AMI_OWNERS": 123456789012},
     "caBundle": {"configMap": "private-ca"},
@@ -325,6 +326,29 @@ def test_only_the_http_port_is_reachable_and_sources_can_be_restricted(chart: Ch
         if "podSelector" in peer
     }
     assert callers == COMPONENTS.keys() - {"control-plane"}
+
+
+def test_with_a_certificate_nothing_inside_the_cluster_is_sent_in_plain_text(chart: Chart) -> None:
+    objects = chart.render(EVERYTHING)
+    for name, deployment in deployments(objects).items():
+        found = {variable: each.get("value") for variable, each in environment(deployment).items()}
+        assert (found["TLS_CERT_FILE"], found["TLS_KEY_FILE"]) == ("/etc/lcm/tls/tls.crt", "/etc/lcm/tls/tls.key")
+        if name != "control-plane":
+            assert found["CONTROL_PLANE_API_URL"] == "https://lcm-control-plane:8080"
+            assert found["LCM_CA_FILE"] == "/etc/lcm/tls/ca.crt"
+        parts = container(deployment)
+        assert {"name": "tls", "mountPath": "/etc/lcm/tls", "readOnly": True} in parts["volumeMounts"]
+        probes = [parts[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
+        assert [each["scheme"] for each in probes] == ["HTTPS"] * 3
+        (volume,) = [each for each in deployment["spec"]["template"]["spec"]["volumes"] if each["name"] == "tls"]
+        assert volume["secret"] == {"secretName": "lcm-tls", "defaultMode": 0o440}
+    (ingress,) = of_kind(objects, "Ingress")
+    assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/backend-protocol"] == "HTTPS"
+    (monitor,) = of_kind(objects, "ServiceMonitor")
+    assert monitor["spec"]["endpoints"][0]["scheme"] == "https"
+    plain = deployments(chart.render())["worker-controller"]
+    assert environment(plain)["CONTROL_PLANE_API_URL"]["value"] == "http://lcm-control-plane:8080"
+    assert container(plain)["livenessProbe"]["httpGet"]["scheme"] == "HTTP"
 
 
 def test_the_event_stream_passes_the_ingress_unbuffered(chart: Chart) -> None:

@@ -75,7 +75,11 @@ capabilities: {drop: [ALL]}
 {{- $_ := required "settings.ETCD_ENDPOINTS is required: host:port of each member of etcd, separated by commas" $settings.ETCD_ENDPOINTS -}}
 {{- $env := dict "BIND_HOST" "0.0.0.0" "LCM_DATA_DIR" "/var/lib/lcm" .about.port .own.port -}}
 {{- if ne .component "control-plane" -}}
-{{- $_ := set $env "CONTROL_PLANE_API_URL" (printf "http://%s-control-plane:%s" .top.Release.Name (include "lcm.text" $values.controlPlane.port)) -}}
+{{- $_ := set $env "CONTROL_PLANE_API_URL" (printf "%s://%s-control-plane:%s" (ternary "https" "http" (not (empty $values.tls.secret))) .top.Release.Name (include "lcm.text" $values.controlPlane.port)) -}}
+{{- if $values.tls.secret }}{{ $_ := set $env "LCM_CA_FILE" "/etc/lcm/tls/ca.crt" }}{{ end -}}
+{{- end -}}
+{{- if $values.tls.secret -}}
+{{- $env = merge $env (dict "TLS_CERT_FILE" "/etc/lcm/tls/tls.crt" "TLS_KEY_FILE" "/etc/lcm/tls/tls.key") -}}
 {{- end -}}
 {{- if $values.etcd.tlsSecret -}}
 {{- $env = merge $env (dict "ETCD_CA_FILE" "/etc/lcm/etcd/ca.crt" "ETCD_CERT_FILE" "/etc/lcm/etcd/tls.crt" "ETCD_KEY_FILE" "/etc/lcm/etcd/tls.key") -}}
@@ -132,6 +136,9 @@ capabilities: {drop: [ALL]}
 {{- if .top.Values.etcd.tlsSecret }}
 - {name: etcd-tls, mountPath: /etc/lcm/etcd, readOnly: true}
 {{- end }}
+{{- if .top.Values.tls.secret }}
+- {name: tls, mountPath: /etc/lcm/tls, readOnly: true}
+{{- end }}
 {{- if and .about.regions .top.Values.regions }}
 - {name: regions, mountPath: /etc/lcm/regions, readOnly: true}
 {{- end }}
@@ -155,6 +162,9 @@ capabilities: {drop: [ALL]}
 - {name: tmp, emptyDir: {}}
 {{- if .top.Values.etcd.tlsSecret }}
 - {name: etcd-tls, secret: {secretName: {{ .top.Values.etcd.tlsSecret }}, defaultMode: 0440}}
+{{- end }}
+{{- if .top.Values.tls.secret }}
+- {name: tls, secret: {secretName: {{ .top.Values.tls.secret }}, defaultMode: 0440}}
 {{- end }}
 {{- if and .about.regions .top.Values.regions }}
 - {name: regions, configMap: {name: {{ .top.Release.Name }}-regions}}
@@ -182,9 +192,10 @@ capabilities: {drop: [ALL]}
 {{- end }}
 
 {{- define "lcm.probes" -}}
-startupProbe: {httpGet: {path: /health, port: http}, periodSeconds: 2, failureThreshold: 60}
-livenessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
-readinessProbe: {httpGet: {path: /ready, port: http}, periodSeconds: 5, timeoutSeconds: 3, failureThreshold: 2}
+{{- $scheme := ternary "HTTPS" "HTTP" (and (not .Values.demo) (not (empty .Values.tls.secret))) -}}
+startupProbe: {httpGet: {path: /health, port: http, scheme: {{ $scheme }}}, periodSeconds: 2, failureThreshold: 60}
+livenessProbe: {httpGet: {path: /health, port: http, scheme: {{ $scheme }}}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
+readinessProbe: {httpGet: {path: /ready, port: http, scheme: {{ $scheme }}}, periodSeconds: 5, timeoutSeconds: 3, failureThreshold: 2}
 {{- end }}
 
 {{- /* Refuse a pod that would be killed while it finishes requests: the process itself takes at most 8 s more. */ -}}
