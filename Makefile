@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 # Container images often forbid bytecode. Every `lcm` process would then compile all it imports, in twice the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help up test test-unit coverage check deploy-check image-test drills sim mutations soak docs screenshots bench bench-peers browser provider release lock clean
+.PHONY: help up test test-unit coverage check deploy-check image-test drills sim mutations nasty soak docs screenshots bench bench-peers browser provider release lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -60,6 +60,10 @@ plan-trials: $(VENV)/.ready-dev ## random fleets: is the plan what is then done?
 
 calendar-trials: $(VENV)/.ready-dev ## wall times and windows in every time zone of the database
 	$(BIN)/python -m pytest tests/unit/model/calendar --all-zones
+
+COUNT ?= 5000
+nasty: $(VENV)/.ready-dev ## send hostile requests to every route of the API and the web pages, none of which may be a 5xx: COUNT=5000 FIRST=1
+	$(BIN)/python -m tests.support.web.nasty_requests --count $(COUNT) --seed $(FIRST)
 
 mutations: $(VENV)/.ready-dev ## check that the simulation detects every deliberate bug
 	$(BIN)/python -m tests.simulation.mutations

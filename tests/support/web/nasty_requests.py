@@ -1,6 +1,6 @@
 """Requests that a hostile or broken client might send to every route: each must be answered, none with a 5xx.
 
-`python -m tests.support.web.nasty_requests --count 5000` runs many; the suite runs a few hundred.
+`make nasty` sends 5,000 (COUNT=5000 FIRST=1); the suite sends a few hundred.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ import structlog
 from fastapi.routing import APIRoute
 
 from lcm.control_plane.auth.session_cookies import session_cookie
+from lcm.control_plane.auth.session_record import storage_key
 from lcm.control_plane.http.deps import CSRF_HEADER
 from lcm.model.access import Role
+from tests.support.auth.scripted_provider import ScriptedProvider
 from tests.support.virtual.control_plane import LEADER, TestPlane, serving_plane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from fastapi.dependencies.models import Dependant
 
 TEXTS = (
     "",
@@ -65,8 +69,19 @@ TEXTS = (
     "%00",
     "$(reboot)",
     "\N{PILE OF POO}" * 70,
+    "\N{LATIN SMALL LETTER SHARP S}" * 64,
+    "0x10",
+    "1_000",
+    "+5",
+    "1970-01-01T00:00:00+00:00",
+    "24:00",
+    "P99999Y",
+    "eyJhbGciOiJub25lIn0.e30.",
+    "lcm-session-" + "0" * 64,
+    "http://127.0.0.1:1/",
+    "a" * 64,
 )
-RAW_BYTES = (b"\x00", b"\xed\xa0\x80", b"\xff\xfe", b"%zz", b"%ed%a0%80", b"&&==;;", b"%" * 50)
+RAW_BYTES = (b"\x00", b"\xed\xa0\x80", b"\xff\xfe", b"%zz", b"%ed%a0%80", b"&&==;;", b"%" * 50, b"a=1&a=2&a=\xff")
 JSON_VALUES: tuple[Any, ...] = (
     *TEXTS,
     "\ud800",
@@ -81,6 +96,11 @@ JSON_VALUES: tuple[Any, ...] = (
     [[]],
     {"a": 1},
     0.5,
+    -(2**63) - 1,
+    2**64,
+    [None] * 200,
+    {"a": {"b": {"c": {"d": []}}}},
+    ["\0", -1, {}],
 )
 JSON_BODIES = (
     b"",
@@ -95,6 +115,14 @@ JSON_BODIES = (
     b'{"\\ud800": 1}',
     b"NaN",
     b"{}{}",
+    b'{"name": "a", "name": {"name": []}}',
+    b'{"a": 1' + b', "a": 1' * 5000 + b"}",
+    b'{"name":' + b"[" * 900 + b"]" * 900 + b"}",
+    b"\xef\xbb\xbf{}",
+    '{"name": "x"}'.encode("utf-16"),
+    b'{"name": -0, "version": 1e309}',
+    b"{'name': 1}",
+    b"\x00" * 64,
 )
 HEADERS: tuple[tuple[str, str], ...] = (
     ("HX-Request", "true"),
@@ -119,6 +147,18 @@ HEADERS: tuple[tuple[str, str], ...] = (
     ("Content-Type", "multipart/form-data; boundary="),
     ("Content-Type", "application/json; charset=utf-99"),
     ("Content-Type", "\xff"),
+    ("Content-Type", "text/plain"),
+    ("Content-Type", "application/json; charset=utf-16"),
+    ("Content-Type", "application/x-www-form-urlencoded; charset=\xff"),
+    ("Content-Encoding", "gzip"),
+    ("Range", "bytes=99999999999999999999-"),
+    ("Accept-Language", "\xff" * 2000),
+    ("X-Forwarded-For", "a" * 30000),
+    ("If-None-Match", "9" * 20000),
+    ("Cookie", "; ".join(f"a{number}=\xff" for number in range(300))),
+    ("Cookie", "lcm_sign_in=v1.x." + "A" * 3000),
+    ("X-LCM-CSRF", "\xff" * 5000),
+    ("Last-Event-ID", "x" * 20000),
     ("Authorization", "Bearer \xff"),
     ("Authorization", "Basic Og=="),
     ("Host", "["),
@@ -144,6 +184,14 @@ TOPOLOGIES = (
     "\0",
     "nodes:\n" + "- {a: b}\n" * 50,
     "%YAML 9.9\n---\n",
+    "a: &a [x]\nb: &b [*a, *a, *a]\nc: &c [*b, *b, *b]\nnodes: [*c]",
+    "? " * 500 + "a",
+    "nodes: " + "[" * 400 + "]" * 400,
+    "!!python/object/apply:os.system ['true']",
+    "nodes: [{id: n0}, {id: n0}]\nnodes: []",
+    "<<: {a: 1}\n<<: [1, 2]",
+    "lab: {version: 9999999999999999999999}\nnodes: 0x7fffffffffffffff",
+    "nodes: [{id: 2026-13-45T00:00:00Z, label: .nan}]",
 )
 
 
@@ -154,6 +202,7 @@ class Route:
     method: str
     path: str
     fields: tuple[str, ...]
+    queries: tuple[str, ...] = ()
 
     @property
     def is_api(self) -> bool:
@@ -235,7 +284,7 @@ class Target:
         request = NastyRequest(route.method, self._path(route, chance))
         kind = chance.randrange(4)
         if kind == 0 or route.method == "GET":
-            request.query = _query(chance)
+            request.query = _query(route, chance)
         request.headers = self._headers(route, chance, nasty=kind == 1)
         if route.method not in ("GET", "HEAD"):
             self._fill(request, route, chance)
@@ -280,10 +329,11 @@ class Target:
         request.headers.append((b"content-length", str(len(request.body)).encode()))
 
 
-def _query(chance: random.Random) -> bytes:
+def _query(route: Route, chance: random.Random) -> bytes:
     if chance.random() < 0.2:
         return chance.choice(RAW_BYTES)
-    names = chance.sample(QUERY_NAMES, chance.randint(1, 4))
+    known = route.queries if route.queries and chance.random() < 0.7 else QUERY_NAMES
+    names = chance.sample(known, chance.randint(1, min(len(known), 4)))
     return urlencode([(name, chance.choice(TEXTS)) for name in names]).encode()
 
 
@@ -321,8 +371,15 @@ def _routes(plane: TestPlane) -> Iterator[Route]:
                 for each in route.dependant.body_params
                 for name in getattr(each.field_info.annotation, "model_fields", {})
             )
+            queries = tuple(sorted(set(_query_names(route.dependant))))
             for method in sorted(route.methods or ()):
-                yield Route(method, route.path, names)
+                yield Route(method, route.path, names, queries)
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    yield from (each.alias for each in dependant.query_params)
+    for needed in dependant.dependencies:
+        yield from _query_names(needed)
 
 
 async def open_target(plane: TestPlane) -> Target:
@@ -332,8 +389,12 @@ async def open_target(plane: TestPlane) -> Target:
     body = {"name": "lab", "version": "1", "topology": topology}
     assert (await plane.ask("POST", "/api/lablet-definitions", json=body)).status_code == 201
     lablet = (await plane.ask("POST", "/api/lablets", json={"definition": "lab"})).json()
+    target = {"name": "ops", "target": "webhook", "url": "https://hooks.test/a"}
+    plane.receivers.add("hooks.test")
+    subscription = (await plane.ask("POST", "/api/subscriptions", role=Role.ADMIN, json=target)).json()["subscription"]
     gate = plane.services.authenticator
-    session = await gate.sessions.begin(await gate.tokens.verify(plane.tokens[Role.ADMIN]))
+    caller = await gate.tokens.verify(plane.tokens[Role.ADMIN])
+    session, other = await gate.sessions.begin(caller), await gate.sessions.begin(caller)
     ids = {
         "worker_id": [waiting["id"], running["id"]],
         "lablet_id": [lablet["id"]],
@@ -344,6 +405,8 @@ async def open_target(plane: TestPlane) -> Target:
         "version": ["1"],
         "name": ["lab", "small"],
         "definition_id": ["lab@1"],
+        "subscription_id": [subscription["id"]],
+        "session_id": [storage_key(other.id.reveal())],
     }
     cookie = session_cookie(session, secure=False).partition(";")[0]
     return Target(plane, cookie, session.csrf.reveal(), ids)
@@ -353,7 +416,7 @@ async def find_failures(count: int, seed: int) -> tuple[Counter[int], list[str]]
     """The statuses of all responses, and the requests that were answered with a 5xx."""
     statuses: Counter[int] = Counter()
     failures: list[str] = []
-    async with serving_plane() as plane:
+    async with serving_plane(make_sign_in=ScriptedProvider().sign_in) as plane:
         target = await open_target(plane)
         for request in target.requests(count, seed):
             status = await target.send(request)
