@@ -85,7 +85,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "breaker reset": ("lcm breaker reset eu-west-1",),
     "leadership reset": ("lcm leadership reset worker-controller",),
     "dashboard": ("lcm dashboard",),
-    "login": ("lcm login https://lcm.example.org",),
+    "login": ("lcm login https://lcm.example.org", "lcm login https://lcm.example.org --token-stdin"),
     "logout": ("lcm logout", "lcm logout https://lcm.example.org"),
     "contexts list": ("lcm contexts list",),
     "contexts use": ("lcm contexts use school",),

@@ -231,6 +231,87 @@ def silences(planes: tuple[ScriptedControlPlane, ...]) -> list[object]:
     return [each for plane in planes if plane.process for each in plane.process.logged(event)]
 
 
+@pytest.mark.parametrize(("seconds", "why"), [(20, ""), (300, "This token is not valid yet. Check the clocks")])
+def test_new_keys_and_other_clocks_of_the_provider(
+    visits: Visits,
+    planes: tuple[ScriptedControlPlane, ScriptedControlPlane],
+    identity_provider: IdentityProvider,
+    seconds: int,
+    why: str,
+) -> None:
+    first, second = planes
+    context, watch = visits.context(first)
+    allow_provider(watch, r"status of 401")
+    # The keys are new for every case: control planes have read the others already.
+    identity_provider.change(key=100 + seconds, clock=seconds)
+    page = context.new_page()
+    page.goto("/sign-in?next=/system")
+    page.get_by_role("link", name=BUTTON).click()
+    answer(page, "ann")
+    if why:
+        expect(page.get_by_role("alert")).to_contain_text(why)
+    else:
+        expect(page).to_have_url(f"{second.url}/system")
+        expect(page.locator(".user")).to_contain_text("ann (operator)")
+
+
+def test_a_session_without_a_refresh_token_goes_on_where_the_provider_knows_the_person(
+    visits: Visits,
+    planes: tuple[ScriptedControlPlane, ScriptedControlPlane],
+    identity_provider: IdentityProvider,
+    store_url: str,
+) -> None:
+    _, second = planes
+    identity_provider.change(refresh=False)
+    context, watch = visits.context(second)
+    allow_provider(watch, r"status of 401")
+    page = context.new_page()
+    page.goto("/fleet?view=stopped")
+    page.get_by_role("link", name=BUTTON).click()
+    answer(page, "ann")
+    expect(page.locator(".user")).to_contain_text("ann (operator)")
+    wait_until_live(page)
+
+    def session_cookie() -> str:
+        (cookie,) = [each for each in context.cookies(second.url) if each["name"] == "lcm_session"]
+        return str(cookie["value"])
+
+    # Nothing was typed: the open page goes to the provider and comes back by itself.
+    before = session_cookie()
+    make_old(store_url, 5, access_expired=True)
+    wait_until(lambda: session_cookie() != before, "the session goes on")
+    expect(page).to_have_url(f"{second.url}/fleet?view=stopped")
+    wait_until_live(page)
+
+    # Something was typed: it stays, and a tab beside it needs no answer of the person.
+    page.get_by_role("button", name="Create a worker", exact=True).first.click()
+    form = page.locator("#new-worker")
+    form.get_by_label("Name", exact=True).fill("typed-before")
+    make_old(store_url, 5, access_expired=True)
+    ended = page.locator("#session")
+    expect(ended).to_be_visible()
+    expect(ended.locator("#session-lapsed")).to_be_visible()
+    assert accessibility_violations(page) == []
+    with context.expect_page() as opened:
+        ended.get_by_role("link", name="another tab").click()
+    expect(opened.value.locator(".user")).to_contain_text("ann (operator)")
+    page.bring_to_front()
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(ended).to_be_hidden()
+    expect(form.get_by_label("Name", exact=True)).to_have_value("typed-before")
+    opened.value.close()
+
+    # The provider does not know the person any more: they are told why, and return to the page.
+    page.reload()
+    wait_until_live(page)
+    context.clear_cookies(domain="localhost")
+    make_old(store_url, 5, access_expired=True)
+    expect(page.get_by_role("alert")).to_contain_text("you are not signed in there any more")
+    page.get_by_role("link", name=BUTTON).click()
+    answer(page, "ann")
+    expect(page).to_have_url(f"{second.url}/fleet?view=stopped")
+
+
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Callable[..., PseudoTerminal]]:
     """`lcm` in a pseudo-terminal, for a person with a home of their own."""

@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lcm.control_plane.auth.session_record import SESSIONS, StoredSession, put_session
@@ -34,15 +34,16 @@ def answer(page: Page, account: str) -> None:
     page.get_by_role("button", name="Continue").click()
 
 
-def make_old(store_url: str, minutes: float) -> None:
-    """Let the provider's last confirmation of every session be this many minutes ago."""
+def make_old(store_url: str, minutes: float, *, access_expired: bool = False) -> None:
+    """Let the provider's last confirmation of every session be this many minutes ago, or its access token expire."""
 
     async def rewrite_one(store: MongoStore, key: str) -> None:
         while (stored := await store.get(SESSIONS, key)) is not None:
             session = StoredSession.model_validate_json(stored.body)
             if session.grant is None:
                 return  # of a token
-            changes = {"checked_at": clock.now() - timedelta(minutes=minutes), "silent_until": None}
+            changes: dict[str, Any] = {"checked_at": clock.now() - timedelta(minutes=minutes), "silent_until": None}
+            changes |= {"access_expires_at": clock.now()} if access_expired else {}
             old = session.model_copy(update={"grant": session.grant.model_copy(update=changes)})
             with suppress(RevisionConflictError):  # a control plane has just written it
                 await store.commit([put_session(key, old, stored.revision)])

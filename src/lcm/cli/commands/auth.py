@@ -43,6 +43,9 @@ def login(
         str | None, typer.Option("--token-file", metavar="FILE", help="Read the token from a file.")
     ] = None,
     keep_current: Annotated[bool, typer.Option("--keep-current", help="Keep the current context selected.")] = False,
+    browser: Annotated[
+        bool, typer.Option("--browser", help="Sign in with a browser on this computer instead of a code.")
+    ] = False,
 ) -> None:
     """Sign in to a control plane, with your organization's account or with a token.
 
@@ -57,7 +60,7 @@ def login(
         given = _read_token(token_stdin, token_file) if token_stdin or token_file is not None else None
         earlier = load_contexts_or_exit().contexts.get(name or by_host)
         save_as = _Destination(url.rstrip("/"), name or by_host, not keep_current, earlier)
-        if given is None and not _sign_in_at_provider(save_as):
+        if given is None and not _sign_in_at_provider(save_as, with_browser=browser):
             given = _read_token(token_stdin, token_file)
         if given is not None:
             _sign_in_with_token(save_as, given)
@@ -95,7 +98,7 @@ def _sign_in_with_token(save_as: _Destination, token: str) -> None:
     _run_or_exit(work, save_as.url)
 
 
-def _sign_in_at_provider(save_as: _Destination) -> bool:
+def _sign_in_at_provider(save_as: _Destination, *, with_browser: bool) -> bool:
     """Whether the control plane has an identity provider, at which the user has signed in now."""
     offered = True
 
@@ -108,7 +111,7 @@ def _sign_in_at_provider(save_as: _Destination) -> bool:
         session.target = Target(save_as.url, None, "login")
         client = make_client(session.target, seconds=_SIGN_IN_SECONDS)
         try:
-            begun = await sign_in(client)
+            begun = await sign_in(client, with_browser=with_browser)
         finally:
             await client.aclose()
         if begun is None:

@@ -43,13 +43,13 @@ _ARRIVED = "You can close this page and go back to the command line."
 _STRANGER = "Nothing waits for this address here. Run lcm login again and open the address that it prints."
 
 
-async def sign_in(client: Client) -> CommandLineSession | None:
+async def sign_in(client: Client, *, with_browser: bool = False) -> CommandLineSession | None:
     """The session of the person; None if the control plane has no identity provider."""
     try:
         started = await _explained(client.access.start_sign_in())
     except NotFoundError:
         return None
-    if started.device is not None:
+    if started.device is not None and not with_browser:
         return await _sign_in_with_code(client, started.device)
     return await _sign_in_with_browser(client, started.browser_url)
 

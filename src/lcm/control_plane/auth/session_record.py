@@ -42,7 +42,8 @@ class ProviderGrant(Record):
     """What the identity provider issued for a session, encrypted.
 
     `checked_at` is when it last said which groups the person has. Until `renewing_until` one control plane asks it
-    again, and no other does. `silent_until` is set while it does not respond, and nobody asks before.
+    again, and no other does. `silent_until` is set while it does not respond, and nobody asks before. `lapsed` means
+    that it can be asked only through the person's browser: there is no refresh token, and the access token has expired.
     """
 
     checked_at: UtcDatetime
@@ -52,6 +53,7 @@ class ProviderGrant(Record):
     access_token: str | None = None
     access_expires_at: UtcDatetime | None = None
     id_token: str | None = None
+    lapsed: bool = False
 
 
 class StoredSession(Record):
@@ -142,6 +144,12 @@ def seal_grant(tokens: TokenSet, key: str, box: SecretBox, checked_at: datetime)
         access_expires_at=tokens.access_expires_at,
         id_token=seal("id_token", tokens.id_token, _MAX_ID_TOKEN),  # only a hint for the sign-out
     )
+
+
+def is_lapsed(stored: StoredDocument) -> bool:
+    """Whether a session waits for its person's browser, and nobody can use it before."""
+    grant = StoredSession.model_validate_json(stored.body).grant
+    return grant is not None and grant.lapsed
 
 
 def is_unconfirmed(grant: ProviderGrant) -> bool:

@@ -27,6 +27,7 @@ from lcm.control_plane.auth.session_record import (
     SESSION_MAX_AGE,
     SESSIONS,
     StoredSession,
+    is_lapsed,
     is_unconfirmed,
     open_token,
     put_session,
@@ -73,6 +74,14 @@ class SessionPage:
 
     items: Sequence[SessionInfo]
     next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LapsedSession:
+    """A session that waits for its person: the identity provider must see them in their browser."""
+
+    key: str
+    caller: Caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +138,7 @@ class SessionService:
         *,
         kind: SessionKind = SessionKind.BROWSER,
         session_id: str | None = None,
+        ends_by: datetime | None = None,
     ) -> OpenSession:
         """Open a session for a caller who has just signed in; `issued` are the tokens of the identity provider.
 
@@ -140,8 +150,7 @@ class SessionService:
         session_id = session_id or new_session_id()
         key, now = storage_key(session_id), clock.now()
         ends_at = now + (SESSION_MAX_AGE if caller.subject is None else OIDC_MAX_AGE)
-        if caller.expires_at is not None:
-            ends_at = min(ends_at, caller.expires_at)
+        ends_at = min([ends_at, *(each for each in (caller.expires_at, ends_by) if each is not None)])
         session = StoredSession(
             name=caller.name,
             role=caller.role,
@@ -177,6 +186,32 @@ class SessionService:
             raise UnauthenticatedError("The token that you signed in with has expired or was revoked.")
         return _open_session(session_id, self._extend(key, session))
 
+    async def lapsed(self, session_id: str) -> LapsedSession | None:
+        """The session of a cookie, if it may go on as soon as the provider has seen the person in this browser."""
+        if not _SESSION_ID_PATTERN.fullmatch(session_id):
+            return None
+        key = storage_key(session_id)
+        session = await self._read(key)
+        if session is None or session.grant is None or not session.grant.lapsed:
+            return None
+        return LapsedSession(key, session.caller) if clock.now() < session.expires_at else None
+
+    async def begin_again(self, lapsed_key: str, caller: Caller, address: str, issued: TokenSet) -> OpenSession | None:
+        """Open a session that replaces a lapsed one and ends when that would have; None for another person."""
+        before = await self._read(lapsed_key)
+        if before is None or before.subject != caller.subject:
+            return None
+        begun = await self.begin(caller, address, issued, ends_by=before.ends_at)
+        await self.forget(lapsed_key)
+        return begun
+
+    async def forget(self, key: str) -> None:
+        """Remove a session that cannot go on."""
+        try:
+            await self._delete(key)
+        finally:
+            self._cache.drop(key)
+
     async def still_valid(self, session_id: str) -> bool:
         """Whether a session that was resumed earlier goes on. This is no use of it and does not extend it."""
         session = await self._read_checked(storage_key(session_id), may_wait=False)
@@ -190,10 +225,7 @@ class SessionService:
             return None
         key = storage_key(session_id)
         session = await self._read(key)
-        try:
-            await self._delete(key)
-        finally:
-            self._cache.drop(key)
+        await self.forget(key)
         if session is None:
             return None
         if session.grant is None or self._box is None:
@@ -206,7 +238,7 @@ class SessionService:
         open_ones = Where(at_least={"expires_at": clock.now().timestamp()})
         newest_first = Sort(by="expires_at", descending=True)
         page = await self._store.find(SESSIONS, open_ones, sort=newest_first, after=after, limit=limit)
-        return SessionPage([session_info(stored) for stored in page.items], page.next_cursor)
+        return SessionPage([session_info(each) for each in page.items if not is_lapsed(each)], page.next_cursor)
 
     async def count_of_token(self, token_id: str) -> int:
         """How many open sessions were begun with a token, and end with it."""
@@ -261,11 +293,14 @@ class SessionService:
             return session.model_copy(update={"role": parent.role}) if parent is not None and current else None
         if session is None or session.grant is None or self._renewal is None:
             return session
+        if session.grant.lapsed:
+            return None
         if await self._renewal.check(key, session.grant, may_wait=may_wait):
             self._cache.drop(key)
             session = await self._read(key)
-        unconfirmed = session is not None and session.grant is not None and is_unconfirmed(session.grant)
-        return None if unconfirmed else session
+        if session is None or session.grant is None:
+            return session
+        return None if session.grant.lapsed or is_unconfirmed(session.grant) else session
 
     async def _read(self, key: str) -> StoredSession | None:
         async def read() -> StoredSession | None:

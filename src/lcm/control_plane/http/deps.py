@@ -10,7 +10,7 @@ from fastapi import Depends, Header, Request
 from pydantic import WithJsonSchema
 
 from lcm.control_plane.auth.oidc.command_line import CommandLineSignIns
-from lcm.control_plane.auth.oidc.sign_in import FinishedSignIn, OidcSignIn
+from lcm.control_plane.auth.oidc.sign_in import FinishedSignIn, NotRecognizedError, OidcSignIn
 from lcm.control_plane.auth.oidc.verifier import NoRoleError, OidcVerifier, looks_like_jwt
 from lcm.control_plane.auth.rate_limit import AcceptedCredentials, SignInRateLimiter
 from lcm.control_plane.auth.roles import Caller, TooManyAttemptsError, UnauthenticatedError
@@ -100,10 +100,26 @@ class Authenticator:
         except NoRoleError as error:
             self.security_log.no_role(error, address)
             raise
+        except NotRecognizedError as error:
+            await self.sessions.forget(error.replaces)  # the next page asks for a sign-in at once
+            raise
         except UnauthenticatedError as error:
             self.rate_limiter.record_failure(address)
             self.security_log.refused(address, None, request.url.path, reason=str(error))
             raise
+
+    async def open_session(self, request: Request, finished: FinishedSignIn) -> OpenSession:
+        """The session of a browser that came back from the identity provider."""
+        if not finished.replaces:
+            return await self.begin_session(request, finished.caller, finished.tokens)
+        address = client_address(request)
+        session = await self.sessions.begin_again(finished.replaces, finished.caller, address, finished.tokens)
+        if session is None:
+            raise UnauthenticatedError(
+                f"Your session has ended, and {finished.caller.name} is signed in at the identity provider now."
+                f" Sign in again to continue as {finished.caller.name}."
+            )
+        return session
 
     async def end_session(self, request: Request) -> str | None:
         """Sign out: end the session of the session token or cookie, if there is one.

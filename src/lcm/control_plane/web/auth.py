@@ -20,17 +20,22 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 SIGN_IN_PATH = SIGN_IN_LINK_PATH
+SILENT_PATH = f"{SIGN_IN_PATH}/silent"
 SIGNED_OUT_EVENT = "lcm:signed-out"
 """The event that informs scripts that the session has ended."""
 _SAFE_METHODS = ("GET", "HEAD")
 
 
 class SignInRequiredError(Exception):
-    """No user is signed in. `return_to` is the page to show after the sign-in."""
+    """No user is signed in. `return_to` is the page to show after the sign-in.
 
-    def __init__(self, return_to: str) -> None:
+    `has_lapsed` means that the session may go on if the identity provider still knows the person.
+    """
+
+    def __init__(self, return_to: str, *, has_lapsed: bool = False) -> None:
         super().__init__(return_to)
         self.return_to = return_to
+        self.has_lapsed = has_lapsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,12 @@ async def current_user(request: Request) -> WebUser:
     session_id = session_id_from(request.cookies, secure=request.url.scheme == "https")
     if session_id is None:
         raise SignInRequiredError(_return_path(request))
+    sessions = get_services(request).authenticator.sessions
     try:
-        session = await get_services(request).authenticator.sessions.resume(session_id)
+        session = await sessions.resume(session_id)
     except UnauthenticatedError:
-        raise SignInRequiredError(_return_path(request)) from None
+        has_lapsed = await sessions.lapsed(session_id) is not None
+        raise SignInRequiredError(_return_path(request), has_lapsed=has_lapsed) from None
     if request.method not in _SAFE_METHODS:
         check_csrf(session, request.headers.get(CSRF_HEADER))
     return WebUser(session.caller, session.csrf.reveal())
@@ -97,7 +104,8 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(SignInRequiredError)
     async def redirect_to_sign_in(request: Request, error: SignInRequiredError) -> Response:
-        url = SIGN_IN_PATH if error.return_to == "/" else f"{SIGN_IN_PATH}?next={quote(error.return_to, safe='')}"
+        page = SILENT_PATH if error.has_lapsed else SIGN_IN_PATH
+        url = page if error.return_to == "/" else f"{page}?next={quote(error.return_to, safe='')}"
         if is_fragment(request):
             # The page stays, with everything that was typed: a script asks the user to sign in again.
             return Response(status_code=401, headers={"HX-Trigger": SIGNED_OUT_EVENT, "HX-Reswap": "none"})

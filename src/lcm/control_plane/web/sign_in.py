@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from lcm.control_plane.auth.oidc.sign_in import ATTEMPT_LIFETIME
+from lcm.control_plane.auth.oidc.sign_in import ATTEMPT_LIFETIME, NotRecognizedError
 from lcm.control_plane.auth.roles import AccessError, Caller, CsrfError
-from lcm.control_plane.auth.session_cookies import attempt_cookie, expired_cookie, session_cookie
+from lcm.control_plane.auth.session_cookies import attempt_cookie, expired_cookie, session_cookie, session_id_from
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.api.command_line import COMMAND_LINE_PATH, find_sign_ins
 from lcm.control_plane.http.deps import client_address
 from lcm.control_plane.services import get_services
-from lcm.control_plane.web.auth import SIGN_IN_PATH, is_fragment, safe_return_path
+from lcm.control_plane.web.auth import SIGN_IN_PATH, SILENT_PATH, is_fragment, safe_return_path
 from lcm.control_plane.web.forms import form_field, read_form
 from lcm.control_plane.web.rendering import render_fragment
 from lcm.model.problems import HTTP_STATUS_BY_CODE, ProblemCode
 
 if TYPE_CHECKING:
     from lcm.control_plane.auth.oidc.sign_in import FinishedSignIn, OidcSignIn
+    from lcm.control_plane.auth.sessions import LapsedSession
 
 router = APIRouter(include_in_schema=False)
 PROVIDER_PATH = f"{SIGN_IN_PATH}/oidc"
@@ -64,6 +65,22 @@ async def sign_in_with_provider(request: Request) -> Response:
     return await _go_to_provider(request, safe_return_path(request.query_params.get("next")))
 
 
+@router.get(SILENT_PATH)
+async def sign_in_silently(request: Request) -> Response:
+    """Send a browser whose session has lapsed to the identity provider, which asks the person for nothing."""
+    return_to = safe_return_path(request.query_params.get("next"))
+    lapsed = await _lapsed_session(request)
+    if lapsed is None:
+        return RedirectResponse(f"{SIGN_IN_PATH}?{urlencode({'next': return_to})}", 303)
+    return await _go_to_provider(request, return_to, lapsed.key)
+
+
+@router.get(f"{SILENT_PATH}/possible")
+async def silent_sign_in_possible(request: Request) -> Response:
+    """Whether the session of this browser has lapsed, so that it may go on without a question."""
+    return JSONResponse({"possible": await _lapsed_session(request) is not None})
+
+
 @router.get(COMMAND_LINE_PATH)
 async def sign_in_command_line(request: Request) -> Response:
     """Send the browser to the identity provider, for a command line on the same computer that waits for it."""
@@ -85,12 +102,12 @@ async def finish_sign_in(request: Request) -> Response:
         if (asked := _loopback_request(finished.return_to)) is not None:
             response = await _finish_on_command_line(request, finished, asked)
         else:
-            session = await authenticator.begin_session(request, finished.caller, finished.tokens)
+            session = await authenticator.open_session(request, finished)
             # A page, not a redirect: browsers send no strict cookie while they follow redirects from another site.
             response = render_fragment("moving_on.html", title="Signed in", url=safe_return_path(finished.return_to))
             response.headers.append("Set-Cookie", session_cookie(session, secure=secure))
     except AccessError as error:
-        response = _render_refusal(request, error, "/")
+        response = _render_refusal(request, error, error.return_to if isinstance(error, NotRecognizedError) else "/")
     response.headers.append("Set-Cookie", attempt_cookie(None, 0, secure=secure))
     return response
 
@@ -169,10 +186,18 @@ async def _finish_on_command_line(request: Request, finished: FinishedSignIn, as
     )
 
 
-async def _go_to_provider(request: Request, return_to: str) -> Response:
+async def _lapsed_session(request: Request) -> LapsedSession | None:
+    session_id = session_id_from(request.cookies, secure=_is_secure(request))
+    authenticator = get_services(request).authenticator
+    if session_id is None or authenticator.sign_in is None:
+        return None
+    return await authenticator.sessions.lapsed(session_id)
+
+
+async def _go_to_provider(request: Request, return_to: str, replaces: str = "") -> Response:
     sign_in = _provider_sign_in(request)
     try:
-        started = await sign_in.start(return_to)
+        started = await sign_in.start(return_to, replaces)
     except AccessError as error:
         return _render_refusal(request, error, return_to)
     cookie = attempt_cookie(started.cookie, ATTEMPT_LIFETIME.total_seconds(), secure=_is_secure(request))

@@ -157,12 +157,14 @@ class Provider:
         metadata = await self.metadata()
         if metadata.device_authorization is None:
             return None
-        fields = {"scope": self._scope(metadata)}
+        # Some providers read the client's id from the form alone here.
+        fields = {"client_id": self.config.client_id, "scope": self._scope(metadata)}
         return parse_device_code(await self._accepted(metadata, metadata.device_authorization, fields))
 
     async def exchange_device_code(self, device_code: Secret) -> TokenSet:
         """The tokens of the person who entered the code; `TokenRefusedError` says why there are none, or none yet."""
-        return await self._tokens({"grant_type": GRANT_TYPE, "device_code": device_code.reveal()})
+        fields = {"grant_type": GRANT_TYPE, "client_id": self.config.client_id, "device_code": device_code.reveal()}
+        return await self._tokens(fields)
 
     async def refresh(self, refresh_token: Secret) -> TokenSet:
         """New tokens for a refresh token, which most providers accept once; raises `TokenRefusedError`."""

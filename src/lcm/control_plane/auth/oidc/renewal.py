@@ -22,6 +22,7 @@ from lcm.control_plane.auth.session_record import SESSIONS, StoredSession, open_
 from lcm.control_plane.records.kinds import AUDIT
 from lcm.control_plane.store.port import Delete, NewJournalEntry, RevisionConflictError
 from lcm.core import clock
+from lcm.model.access import SessionKind
 from lcm.model.audit import Actor, ActorKind, AuditEntry
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class _Over:
     """Why the session ends."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Lapsed:
+    """The provider can be asked only through the person's browser."""
 
 
 class SessionRenewal:
@@ -111,6 +117,8 @@ class SessionRenewal:
             return
         if isinstance(found, _Over):
             await self._end(key, found.reason)
+        elif isinstance(found, _Lapsed):
+            await self._write_lapse(key)
         else:
             await self._write(key, found)
 
@@ -119,7 +127,7 @@ class SessionRenewal:
         while (stored := await self._store.get(SESSIONS, key)) is not None:
             session, now = StoredSession.model_validate_json(stored.body), clock.now()
             grant = session.grant
-            if grant is None or now - grant.checked_at < RENEW_AFTER:
+            if grant is None or grant.lapsed or now - grant.checked_at < RENEW_AFTER:
                 return None
             if grant.silent_until is not None and now < grant.silent_until:
                 return None
@@ -134,7 +142,7 @@ class SessionRenewal:
             return session
         return None
 
-    async def _ask(self, key: str, session: StoredSession) -> _Current | _Over:
+    async def _ask(self, key: str, session: StoredSession) -> _Current | _Over | _Lapsed:
         """What the provider says now; raises if it says nothing that counts."""
         assert session.grant is not None
         try:
@@ -149,6 +157,8 @@ class SessionRenewal:
             if error.status not in _REFUSALS:
                 raise
             return _Over("the identity provider has ended it")
+        if found is None and session.kind is SessionKind.BROWSER:
+            return _Lapsed()
         if found is None:
             return _Over("the identity provider gave no refresh token, and its access token has expired")
         return found if found.caller.subject == session.subject else _Over("the identity provider names another person")
@@ -188,6 +198,13 @@ class SessionRenewal:
             return _with(session, session.grant.model_copy(update=changes))
 
         await self._update(key, silent, None)
+
+    async def _write_lapse(self, key: str) -> None:
+        def lapsed(session: StoredSession) -> StoredSession:
+            assert session.grant is not None
+            return _with(session, session.grant.model_copy(update={"renewing_until": None, "lapsed": True}))
+
+        await self._update(key, lapsed, None)
 
     def _next_grant(self, key: str, session: StoredSession, tokens: TokenSet | None, *, checked: bool) -> ProviderGrant:
         assert session.grant is not None

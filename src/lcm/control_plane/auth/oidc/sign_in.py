@@ -42,6 +42,13 @@ _NOT_STARTED_HERE = (
     "This sign-in was not started in this browser, it took longer than ten minutes, or another one was started since."
     " Sign in again."
 )
+_NOT_RECOGNIZED = (
+    "Your session has ended, because LCM could no longer ask the identity provider about you, and you are not signed in"
+    " there any more. Sign in to continue where you were."
+)
+_NEEDS_PERSON = frozenset(
+    {"login_required", "interaction_required", "consent_required", "account_selection_required"}
+)  # the answers to prompt=none
 _REGISTRATION_PROBLEM = (
     "The identity provider does not accept LCM itself ({code}). An admin of LCM should check OIDC_CLIENT_ID,"
     " OIDC_CLIENT_SECRET, and that {uri} is registered as a redirect URI."
@@ -66,6 +73,16 @@ class FinishedSignIn:
     caller: Caller
     tokens: TokenSet
     return_to: str
+    replaces: str = ""
+
+
+class NotRecognizedError(UnauthenticatedError):
+    """The provider does not know the person of a lapsed session any more. `replaces` is that session."""
+
+    def __init__(self, return_to: str, replaces: str) -> None:
+        super().__init__(_NOT_RECOGNIZED)
+        self.return_to = return_to
+        self.replaces = replaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +94,11 @@ class _Attempt:
     verifier: str
     return_to: str
     expires_at: float
+    replaces: str = ""  # the lapsed session that goes on, if nobody is asked for anything
 
     def as_text(self) -> str:
-        return json.dumps([self.state, self.nonce, self.verifier, self.return_to, self.expires_at])
+        fields = [self.state, self.nonce, self.verifier, self.return_to, self.expires_at]
+        return json.dumps([*fields, self.replaces] if self.replaces else fields)
 
 
 class OidcSignIn:
@@ -95,14 +114,18 @@ class OidcSignIn:
         """Wait for tokens that are being revoked."""
         await self._background.finish()
 
-    async def start(self, return_to: str) -> StartedSignIn:
-        """A new sign-in; raises `IdentityProviderUnavailableError`."""
+    async def start(self, return_to: str, replaces: str = "") -> StartedSignIn:
+        """A new sign-in; raises `IdentityProviderUnavailableError`.
+
+        With `replaces`, a lapsed session, the provider asks the person for nothing: it knows them, or says so.
+        """
         attempt = _Attempt(
             state=_random_text(),
             nonce=_random_text(),
             verifier=_random_text(),
             return_to=return_to,
             expires_at=(clock.now() + ATTEMPT_LIFETIME).timestamp(),
+            replaces=replaces,
         )
         parameters = {
             "response_type": "code",
@@ -111,6 +134,7 @@ class OidcSignIn:
             "nonce": attempt.nonce,
             "code_challenge": code_challenge(attempt.verifier),
             "code_challenge_method": "S256",
+            **({"prompt": "none"} if replaces else {}),
         }
         try:
             url = await self.provider.authorization_url(parameters)
@@ -131,6 +155,8 @@ class OidcSignIn:
             raise UnauthenticatedError(_NOT_STARTED_HERE)
         if answer.get("iss", self.provider.config.issuer) != self.provider.config.issuer:
             raise UnauthenticatedError("This sign-in was answered by another identity provider. Sign in again.")
+        if attempt.replaces and answer.get("error") in _NEEDS_PERSON:
+            raise NotRecognizedError(attempt.return_to, attempt.replaces)
         if "error" in answer:
             raise self.refusal(answer["error"], answer.get("error_description", ""))
         code = answer.get("code", "")
@@ -144,7 +170,7 @@ class OidcSignIn:
             raise self.refusal(error.code, error.description) from None
         except ProviderResponseError as error:
             raise unavailable(error) from None
-        return FinishedSignIn(caller, tokens, attempt.return_to)
+        return FinishedSignIn(caller, tokens, attempt.return_to, attempt.replaces)
 
     async def sign_out(self, ended: EndedSession) -> str | None:
         """Revoke the refresh token; returns where the browser signs out at the provider, None if it does not."""

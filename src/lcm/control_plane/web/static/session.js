@@ -5,9 +5,27 @@ const form = document.getElementById("session-form");
 const problem = document.getElementById("session-problem");
 const HEADERS = "hx-headers:inherited";
 
-function show() {
+const here = () => encodeURIComponent(location.pathname + location.search);
+
+// Fields that the person has changed; scripts set others.
+const changed = new Set();
+document.addEventListener("input", (event) => form.contains(event.target) || changed.add(event.target));
+
+// Nothing that a person typed or opened may be lost.
+function isUntouched() {
+  return !document.querySelector("dialog[open]") && ![...changed].some((field) => field.isConnected);
+}
+
+// The identity provider may still know the person: then they come back to this page without a question.
+async function show() {
   if (dialog.open) return;
-  dialog.querySelector("a").href = `/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`;
+  const asked = fetch("/sign-in/silent/possible", { cache: "no-store" }).then((reply) => reply.json());
+  const lapsed = await asked.then((reply) => reply.possible === true, () => false);
+  if (dialog.open) return;
+  const page = lapsed ? "/sign-in/silent" : "/sign-in";
+  if (lapsed && isUntouched()) return location.assign(`${page}?next=${here()}`);
+  dialog.querySelector("a").href = `${page}?next=${here()}`;
+  document.getElementById("session-lapsed").hidden = !lapsed;
   problem.hidden = true;
   dialog.showModal();
 }

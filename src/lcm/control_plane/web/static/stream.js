@@ -39,7 +39,7 @@ export class Stream {
     // Events were missed, or the server shuts down: the page may be outdated.
     for (const kind of ["reset", "overflow", "unavailable"]) source.addEventListener(kind, () => this.#catchUp(source));
     source.addEventListener("shutdown", () => this.#failed());
-    source.addEventListener("signed_out", () => location.reload()); // leads to the sign-in page
+    source.addEventListener("signed_out", () => this.#signedOut());
     this.#restartWatchdog();
   }
 
@@ -66,15 +66,18 @@ export class Stream {
     this.pause = Math.min(MAX_PAUSE, this.pause * 2);
   }
 
+  // The page stays, with everything that was typed: session.js asks for a new sign-in.
+  #signedOut() {
+    this.#close();
+    this.#setState("signed-out");
+    document.dispatchEvent(new CustomEvent("lcm:signed-out"));
+  }
+
   async #reconnect() {
     clearTimeout(this.retry);
     try {
       const response = await fetch("/api/whoami", { cache: "no-store", signal: AbortSignal.timeout(8000) });
-      if (response.status === 401) {
-        this.#setState("signed-out");
-        document.dispatchEvent(new CustomEvent("lcm:signed-out"));
-        return;
-      }
+      if (response.status === 401) return this.#signedOut();
       if (!response.ok) throw new Error(String(response.status));
     } catch {
       this.#failed();
