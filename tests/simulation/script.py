@@ -137,6 +137,11 @@ FAULTS: dict[str, float] = {
     "zone-without-type": 1,
     "license-server-silent": 0.7,
     "no-kvm": 0,  # only in scenarios: random workers have templates that do not require it
+    # Drawn by a chance of their own.
+    "announce": 0,
+    "reschedule-event": 0,
+    "cancel-event": 0,
+    "keep-impaired": 0,
 }
 """Faults and their relative frequency."""
 _BUSY = {2: 5, 3: 3, 5: 2}
@@ -152,10 +157,12 @@ def write(seed: int | str) -> Script:
     people = first + _events(PEOPLE, chance.randint(most, 6 * most), chance)
     quiet = chance.random() < 0.1
     faults = [] if quiet else _events(FAULTS, chance.randint(most // 2 + 1, 3 * most), chance)
+    settings = _settings(chance)
+    faults += _maintenance(random.Random(f"{seed}/maintenance"), settings)
     return Script(
         people=tuple(sorted(people, key=lambda event: event.at)),
         faults=tuple(sorted(faults, key=lambda event: event.at)),
-        settings=_settings(chance),
+        settings=settings,
         rates={node: 1.0 if chance.random() < 0.6 else chance.uniform(0.98, 1.02) for node in NODES},
         offsets={node: chance.uniform(-2, 2) for node in NODES},
         span=SPAN,
@@ -191,6 +198,18 @@ def _settings(chance: random.Random) -> dict[str, dict[str, Any]]:
             "terminate_leaked_instances": chance.random() < 0.5,
         },
     }
+
+
+_MAINTENANCE_FAULTS = {"announce": 5, "reschedule-event": 2, "cancel-event": 2, "keep-impaired": 3}
+
+
+def _maintenance(chance: random.Random, settings: dict[str, dict[str, Any]]) -> list[Event]:
+    """In one run of four EC2 announces maintenance or has impaired instances, and mostly workers are to move."""
+    if chance.random() > 0.25:
+        return []
+    policy = chance.choice(["plan", "plan", "report"])
+    settings["maintenance"] = {"maintenance_policy": policy, "impaired_after": chance.choice([60.0, 300.0])}
+    return _events(_MAINTENANCE_FAULTS, chance.randint(1, 4), chance)
 
 
 def facts_of(kind: str, chance: random.Random) -> dict[str, Any]:
@@ -345,6 +364,13 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     },
     "halve-pages": lambda chance: {"times": chance.randint(1, 5), "region": chance.choice(_REGIONS)},
     "fail-page": lambda chance: {"times": chance.randint(1, 4), "region": chance.choice(_REGIONS)},
+    "announce": lambda chance: {
+        "which": chance.random(),
+        "seconds": chance.choice([120, 600, 86400]),
+        "code": chance.choice(["instance-retirement", "instance-stop", "system-reboot"]),
+    },
+    "reschedule-event": lambda chance: {"which": chance.random(), "seconds": chance.choice([60, 600])},
+    "keep-impaired": lambda chance: {"which": chance.random(), "seconds": chance.choice([400, 1500])},
     "launch-outside": lambda chance: {"region": chance.choice(_REGIONS), "ours": chance.random() < 0.5},
     "cml-down": lambda chance: {"which": chance.random(), "seconds": chance.uniform(20, 300)},
     "cml-loses": lambda chance: {"share": chance.choice([0.3, 1.0]), "seconds": chance.uniform(20, 200)},

@@ -69,7 +69,10 @@ class CloudProviderSPI(Protocol):
         """Return what these instance types offer, by name. Types that the provider does not know are left out."""
 
     async def health(self, region: str) -> Sequence[HealthNotice]:
-        """List impaired instances and scheduled maintenance."""
+        """List scheduled maintenance, and instances with a status check that does not pass.
+
+        An instance that is not listed is healthy. A partial result is an error, never a list.
+        """
 
     async def close(self) -> None:
         """Close connections, threads and processes."""

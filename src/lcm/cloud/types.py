@@ -110,16 +110,18 @@ class HealthKind(Enum):
     INSTANCE_IMPAIRED = "instance-impaired"
     SYSTEM_IMPAIRED = "system-impaired"
     MAINTENANCE = "maintenance"
+    CHECKS_PENDING = "checks-pending"  # a status check has no result yet, as after each start
 
 
 @dataclass(frozen=True, slots=True)
 class HealthNotice:
-    """A failed status check or scheduled maintenance of an instance."""
+    """A status check that does not pass, or scheduled maintenance, for which `code` is EC2's word."""
 
     instance_id: str
     kind: HealthKind
     detail: str
     not_before: datetime | None = None
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class ActionType(CaseInsensitiveEnum):
     REGISTER_LICENSE = "register_license"
     DEREGISTER_LICENSE = "deregister_license"
     DRAIN = "drain"
+    CHANGE_HOST = "change_host"
     RECORD_STATUS = "record_status"
     RECORD_LICENSE = "record_license"
     OTHER = "other"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from lcm.cloud.errors import CloudError
 from lcm.cloud.simulated.faults import (
     ActiveFaults,
+    AnnounceMaintenance,
+    CancelMaintenance,
     DropFromReads,
     ExternalAction,
     ExternalChange,
@@ -24,12 +26,15 @@ from lcm.cloud.simulated.faults import (
     Outage,
     RefuseCalls,
     RejectCredentials,
+    RescheduleMaintenance,
     ThrottleCalls,
 )
 from lcm.cloud.types import WORKER_TAG, HealthKind, InstanceState, LaunchParameters
 from tests.simulation.world.network import LinkQuality
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lcm.cloud.simulated.machine import Machine
     from tests.simulation.world.platform import Platform
 
@@ -49,6 +54,8 @@ class HarmToAws:
         ec2 = self._platform.ec2
         for region in ec2.regions.values():
             region.faults = ActiveFaults()
+            for machine in region.machines.values():
+                machine.impaired.clear()
         ec2.odd.clear()
         ec2.addressless.clear()
         self._platform.ledger.sick_regions.clear()
@@ -222,6 +229,40 @@ class HarmToAws:
         region, machine = fit[int(which * len(fit))]
         with suppress(CloudError):
             self._strike(region, FailStatusCheck(HealthKind.INSTANCE_IMPAIRED, machine.id))
+        return machine.id
+
+    async def _keep_impaired(self, which: float, seconds: float) -> str:
+        """An instance fails its status checks on every host, for a while."""
+        impaired = await self._impair(which)
+        until = self._platform.ec2.time() + seconds
+        while self._platform.ec2.time() < until:
+            await asyncio.sleep(20)
+            for _, machine in self._machines():
+                if machine.id == impaired and machine.state is InstanceState.RUNNING:
+                    machine.impaired.add(HealthKind.SYSTEM_IMPAIRED)
+        return impaired
+
+    async def _announce(self, which: float, seconds: float, code: str) -> str:
+        """EC2 announces maintenance of an instance, which also happens if nobody moves it before."""
+        fit = [(region, machine) for region, machine in self._machines() if machine.state.live]
+        if not fit:
+            return "none fits"
+        region, machine = fit[int(which * len(fit))]
+        self._strike(region, AnnounceMaintenance("degraded hardware", seconds, machine.id, code))
+        return machine.id
+
+    async def _reschedule_event(self, which: float, seconds: float) -> str:
+        return await self._change_event(which, lambda instance_id: RescheduleMaintenance(instance_id, seconds))
+
+    async def _cancel_event(self, which: float) -> str:
+        return await self._change_event(which, CancelMaintenance)
+
+    async def _change_event(self, which: float, fault: Callable[[str], Any]) -> str:
+        fit = [(region, machine) for region, machine in self._machines() if machine.next_event_at is not None]
+        if not fit:
+            return "none fits"
+        region, machine = fit[int(which * len(fit))]
+        self._strike(region, fault(machine.id))
         return machine.id
 
     async def _freeze_ec2(self, region: str, seconds: float) -> None:

@@ -48,6 +48,8 @@ def _not_converged(record: dict[str, Any]) -> Iterator[str]:
         return
     if conditions.get("Stuck") == "True":
         return
+    if record.get("pause_reason") == "maintenance":
+        yield f"{name} is {status}, stopped for maintenance and not started again, long after the last fault"
     never = status == "PENDING" and desired == "STOPPED"
     if status not in _FITTING[desired] and not never:
         yield f"{name} is {status} with the desired status {desired}, long after the last fault"

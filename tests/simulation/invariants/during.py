@@ -51,6 +51,8 @@ MOST_DELAY = 30.0
 """How long after a user's request EC2 is called where nothing goes wrong but another region: a polling cycle."""
 _PROMPT_CHANGES = (("RUNNING", "RUNNING", "STOPPED"), ("STOPPED", "STOPPED", "RUNNING"))
 """Status before and after a user's request, and the desired status, where a call follows at once: no drain."""
+MOST_RESTARTS = 2
+"""How often a worker is stopped for maintenance before a person has to look."""
 _HOUR = 3600.0
 _HOPELESS_SETBACKS = 30  # a worker in a hot loop: the rest of the run would take hours
 _FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
@@ -278,16 +280,37 @@ class Ledger:
             if switch and not self._settings.get(group, {}).get(switch):
                 self.violated(f"{worker_id}: {actor['action']} though {switch} is off")
         if desired == "STOPPED" and "policy" in kinds:
-            if after["allocation"]["lablets"]:
-                self.violated(f"{worker_id}: a policy stops it with {after['allocation']['lablets']} lablets on it")
-            left = sum(
-                1
-                for each in self.records.values()
-                if each["status"] == "RUNNING" and each["desired_status"] == "RUNNING"
-            )
-            floor = self._settings.get("scaling", {}).get("min_workers", 0)
-            if left < floor:
-                self.violated(f"{worker_id}: a policy left {left} running, below {floor}")
+            self._stopped_by_policy(before, after)
+
+    def _stopped_by_policy(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        worker_id = after["id"]
+        if after["allocation"]["lablets"]:
+            self.violated(f"{worker_id}: a policy stops it with {after['allocation']['lablets']} lablets on it")
+        left = sum(
+            1 for each in self.records.values() if each["status"] == "RUNNING" and each["desired_status"] == "RUNNING"
+        )
+        floor = self._settings.get("scaling", {}).get("min_workers", 0)
+        if left < floor:
+            self.violated(f"{worker_id}: a policy left {left} running, below {floor}")
+        if after.get("pause_reason") == "maintenance":
+            self._moves(before, after)
+
+    def _moves(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """A worker is stopped to move to another host: for a reason on its record, at most twice, one at a time."""
+        worker_id, region = after["id"], after["aws_region"]
+        self.covered["a worker moves"] += 1
+        impaired = any(each["type"] == "Impaired" and each["status"] == "True" for each in before["conditions"])
+        if before.get("maintenance") is None and not impaired:
+            self.violated(f"{worker_id}: stopped for maintenance though nothing was announced and it is not impaired")
+        if len(before.get("maintenance_restarts", ())) >= MOST_RESTARTS:
+            self.violated(f"{worker_id}: stopped for maintenance for the third time")
+        if after["hold"] is not None:
+            self.violated(f"{worker_id}: stopped for maintenance while it is on hold")
+        for other in self.records.values():
+            same = other["id"] != worker_id and other["aws_region"] == region
+            stopping = other["desired_status"] == "STOPPED" and other["status"] not in ("FAILED", "TERMINATED")
+            if same and stopping and other.get("pause_reason") == "maintenance":
+                self.violated(f"{worker_id}: stopped for maintenance while {other['id']} is")
 
     def _deadline(self, worker_id: str, rule: str) -> None:
         """Whatever the clocks show: nothing fails by a deadline that has not passed."""

@@ -9,6 +9,7 @@ from tests.simulation.script import FAULTS, MINUTE, NODES, Event, Script
 _SETTINGS: dict[str, dict[str, Any]] = {
     "idle": {"worker_auto_pause_enabled": False},
     "scaling": {"scale_down_enabled": False},
+    "maintenance": {"maintenance_policy": "report"},
     "discovery": {"discovery_interval": 60.0, "drift_policy": "restore", "terminate_leaked_instances": False},
 }
 PAUSING = {
@@ -18,6 +19,7 @@ PAUSING = {
     "idle_detection_interval": 30.0,
     "idle_action": "pause",
 }
+MOVING = {"maintenance_policy": "plan", "impaired_after": 120.0}
 HOME = "eu-west-1"
 FIRST = {"which": 0.0}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.scenarios.steps import FIRST, HOME, PAUSING, at, both, day, leaderless, worker
+from tests.simulation.scenarios.steps import FIRST, HOME, MOVING, PAUSING, at, both, day, leaderless, worker
 from tests.simulation.script import NODES
 
 if TYPE_CHECKING:
@@ -413,6 +413,45 @@ WORKER_DAYS: dict[str, Script] = {
                 *(at(2.6 + turn, ("start", "stop")[turn % 2], which=f"w{number}") for number in range(3)),
             )
         ),
+    ),
+    "EC2 announces a retirement, and the leader dies while the worker moves": day(
+        worker(),
+        at(2, "use", **FIRST),
+        at(2.5, "announce", **FIRST, seconds=86400, code="instance-retirement"),
+        at(5, "crash", node="one", steps=150, down=20),
+        at(5, "crash", node="two", steps=400, down=20),
+        maintenance=MOVING,
+        lasting=20.0,
+    ),
+    "a hold is placed while a worker moves, and its event is canceled": day(
+        worker(),
+        at(2, "use", **FIRST),
+        at(2.5, "announce", **FIRST, seconds=86400, code="system-reboot"),
+        *(at(5.05 + step / 10, "hold", **FIRST, minutes=2) for step in range(3)),
+        at(6, "cancel-event", **FIRST),
+        maintenance=MOVING,
+        lasting=20.0,
+    ),
+    "EC2 brings a stop forward while nodes run, and then it happens": day(
+        worker(),
+        at(2.5, "announce", **FIRST, seconds=86400, code="instance-stop"),
+        at(7, "reschedule-event", **FIRST, seconds=300),
+        maintenance=MOVING,
+        lasting=20.0,
+    ),
+    "three workers of a region are to move": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(3)),
+        *(at(2 + number / 20, "use", which=which) for number, which in enumerate((0.0, 0.34, 0.67))),
+        *(at(2.5, "announce", which=which, seconds=86400, code="instance-retirement") for which in (0.0, 0.34, 0.67)),
+        maintenance=MOVING,
+        lasting=40.0,
+    ),
+    "an instance fails its status checks on every host": day(
+        worker(),
+        at(2, "use", **FIRST),
+        at(2.5, "keep-impaired", **FIRST, seconds=3600),
+        maintenance=MOVING,
+        lasting=60.0,
     ),
     "a little of everything else": day(
         worker(token="good-token"),

@@ -115,6 +115,12 @@ class CloudBed(Protocol):
     async def announce_maintenance(self, instance_id: str, detail: str, not_before: datetime) -> None:
         """Schedule an event of code `system-reboot` with this description."""
 
+    async def move_maintenance(self, instance_id: str, not_before: datetime) -> None:
+        """Move the events of the instance to another time."""
+
+    async def cancel_maintenance(self, instance_id: str) -> None:
+        """Mark the events of the instance as canceled; the provider still lists them."""
+
     async def complete_maintenance(self, instance_id: str) -> None:
         """Mark the events of the instance as completed; the provider still lists them."""
 

@@ -160,8 +160,14 @@ class AwsBed:
     async def announce_maintenance(self, instance_id: str, detail: str, not_before: datetime) -> None:
         RULES.announce(instance_id, detail, not_before)
 
+    async def move_maintenance(self, instance_id: str, not_before: datetime) -> None:
+        RULES.move_events(instance_id, not_before)
+
+    async def cancel_maintenance(self, instance_id: str) -> None:
+        RULES.end_events(instance_id, "[Canceled]")
+
     async def complete_maintenance(self, instance_id: str) -> None:
-        RULES.complete_events(instance_id)
+        RULES.end_events(instance_id, "[Completed]")
 
     async def heal(self, instance_id: str) -> None:
         RULES.heal(instance_id)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, fault_injection, monitoring
 from lcm.cloud.simulated.faults import (
     AnnounceMaintenance,
+    CancelMaintenance,
     ExternalAction,
     ExternalChange,
     FailPage,
@@ -19,6 +20,7 @@ from lcm.cloud.simulated.faults import (
     LoseResponses,
     Outage,
     RefuseCalls,
+    RescheduleMaintenance,
 )
 from lcm.cloud.types import (
     ATTEMPT_TAG,
@@ -110,6 +112,13 @@ class SimulatedBed:
     async def announce_maintenance(self, instance_id: str, detail: str, not_before: datetime) -> None:
         ahead = not_before.timestamp() - self.world.time()
         self.world.inject_fault(REGION, AnnounceMaintenance(detail, ahead, instance_id))
+
+    async def move_maintenance(self, instance_id: str, not_before: datetime) -> None:
+        ahead = not_before.timestamp() - self.world.time()
+        self.world.inject_fault(REGION, RescheduleMaintenance(instance_id, ahead))
+
+    async def cancel_maintenance(self, instance_id: str) -> None:
+        self.world.inject_fault(REGION, CancelMaintenance(instance_id))
 
     async def complete_maintenance(self, instance_id: str) -> None:
         fault_injection.complete_maintenance(self._place, instance_id)

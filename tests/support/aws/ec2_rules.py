@@ -118,9 +118,13 @@ class Rules:
         event = {"InstanceEventId": "instance-event-0", "Code": "system-reboot", "Description": detail}
         self.events.setdefault(instance_id, []).append({**event, "NotBefore": not_before})
 
-    def complete_events(self, instance_id: str) -> None:
+    def move_events(self, instance_id: str, not_before: datetime) -> None:
         for event in self.events.get(instance_id, ()):
-            event["Description"] = f"[Completed] {event['Description']}"
+            event["NotBefore"] = not_before
+
+    def end_events(self, instance_id: str, prefix: str) -> None:
+        for event in self.events.get(instance_id, ()):
+            event["Description"] = f"{prefix} {event['Description']}"
 
     def heal(self, instance_id: str) -> None:
         self.events.pop(instance_id, None)

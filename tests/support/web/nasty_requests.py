@@ -400,7 +400,7 @@ async def open_target(plane: TestPlane) -> Target:
         "lablet_id": [lablet["id"]],
         "action": ["start", "stop", "hold", "drain"],
         "switch": ["enable", "disable"],
-        "group": ["idle", "discovery", "scaling"],
+        "group": ["idle", "discovery", "scaling", "maintenance"],
         "operation": ["register", "deregister"],
         "version": ["1"],
         "name": ["lab", "small"],

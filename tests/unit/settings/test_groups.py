@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from lcm import settings
 from lcm.http.listener import SHUTDOWN_SECONDS
-from lcm.model.fleet.settings import DriftPolicy, IdleAction, LicenseOnStop
+from lcm.model.fleet.settings import DriftPolicy, IdleAction, LicenseOnStop, MaintenancePolicy
 from lcm.settings import Settings, load
 from tests.unit.settings.test_error_messages import FIELDS, GROUPS
 
@@ -89,6 +89,8 @@ DEFAULTS = {
     "scale_down_enabled": False,
     "min_workers": 0,
     "scale_down_cooldown_seconds": 600.0,
+    "maintenance_policy": MaintenancePolicy.REPORT,
+    "impaired_after": 900.0,
     "max_workers_per_region": 10,
     "worker_templates_config_path": None,
     "scale_up_license_token": None,

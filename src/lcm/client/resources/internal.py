@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ImportWorkerRequest,
         LaunchIntentRequest,
         LicenseStatusUpdate,
+        MaintenanceRequest,
         MetricsBatch,
         ScaleUpRequest,
         WorkerStatusUpdate,
@@ -180,6 +181,10 @@ class InternalApi(Resource):
         """Drain a worker for scale-down."""
         body = DrainRequest.model_construct(reason=reason)  # the server validates it, with an error that callers expect
         return await self._write("drain", leader, body, Worker, "workers", worker_id, "drain")
+
+    async def write_maintenance(self, leader: Leader, worker_id: str, body: MaintenanceRequest) -> Worker:
+        """Stop a worker for maintenance, or start it again after it."""
+        return await self._write("maintenance", leader, body, Worker, "workers", worker_id, "maintenance")
 
     async def write_license_status(self, leader: Leader, worker_id: str, body: LicenseStatusUpdate) -> Worker:
         """Report the license status of a worker's CML."""

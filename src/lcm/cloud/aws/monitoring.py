@@ -149,6 +149,9 @@ _PAGE_SIZE = 1000
 _EVENT_CODES = ["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"]
 # EC2 lists an event for a week after it is over.
 _FINISHED_PREFIXES = ("[Completed]", "[Canceled]")
+_IMPAIRED = "impaired"
+# What is not `ok`. A stopped instance, which has no checks, is not among them.
+_NOT_PASSED = [_IMPAIRED, "initializing", "insufficient-data"]
 _STATUS_CHECKS = (
     ("instance-status.status", HealthKind.INSTANCE_IMPAIRED, "InstanceStatus"),
     ("system-status.status", HealthKind.SYSTEM_IMPAIRED, "SystemStatus"),
@@ -168,8 +171,7 @@ class InstanceHealthReader:
             found.extend(_maintenance_notices(status))
         for filtered, kind, member in _STATUS_CHECKS:
             found.extend(
-                _impairment_notice(status, kind, member)
-                for status in await self._describe_status(filtered, ["impaired"])
+                _check_notice(status, kind, member) for status in await self._describe_status(filtered, _NOT_PASSED)
             )
         return sorted(found, key=lambda notice: (notice.instance_id, notice.kind.value, notice.detail))
 
@@ -193,13 +195,16 @@ def _maintenance_notices(status: Mapping[str, Any]) -> Iterator[HealthNotice]:
     for event in status.get("Events", ()):
         description = event.get("Description", "")
         if not description.startswith(_FINISHED_PREFIXES):
-            detail = f"{event.get('Code', 'event')}: {description}" if description else event.get("Code", "event")
             begins = event.get("NotBefore")
             at = begins.astimezone(UTC) if begins else None
-            yield HealthNotice(status["InstanceId"], HealthKind.MAINTENANCE, detail, at)
+            code = event.get("Code", "event")
+            yield HealthNotice(status["InstanceId"], HealthKind.MAINTENANCE, description, at, code)
 
 
-def _impairment_notice(status: Mapping[str, Any], kind: HealthKind, member: str) -> HealthNotice:
+def _check_notice(status: Mapping[str, Any], kind: HealthKind, member: str) -> HealthNotice:
+    result = status.get(member, {}).get("Status", "")
+    if result != _IMPAIRED:
+        return HealthNotice(status["InstanceId"], HealthKind.CHECKS_PENDING, result)
     failed = [
         detail.get("Name", "check")
         for detail in status.get(member, {}).get("Details", ())

@@ -10,6 +10,7 @@ from lcm.cloud.simulated import error_codes
 from lcm.cloud.simulated.faults import (
     ActiveFaults,
     AnnounceMaintenance,
+    CancelMaintenance,
     DropFromReads,
     ExternalAction,
     ExternalChange,
@@ -25,6 +26,7 @@ from lcm.cloud.simulated.faults import (
     Outage,
     RefuseCalls,
     RejectCredentials,
+    RescheduleMaintenance,
     ThrottleCalls,
 )
 from lcm.cloud.simulated.machine import MaintenanceEvent
@@ -47,6 +49,8 @@ def inject(region: SimulatedRegion, fault: Fault, now: float) -> None:
     match fault:
         case ExternalChange() | FailStatusCheck() | AnnounceMaintenance():
             _inject_into_machine(region, fault, now)
+        case RescheduleMaintenance() | CancelMaintenance():
+            _change_maintenance(region, fault, now)
         case LagReads() | HideInstances() | DropFromReads() | HalvePages() | FailPage():
             _inject_into_reads(region.faults, fault, now)
         case ThrottleCalls(operation, times):
@@ -138,9 +142,19 @@ def _inject_into_machine(
         case FailStatusCheck(kind, instance_id):
             if (machine := _running_machine(region, instance_id, now)) is not None:
                 machine.impaired.add(kind)
-        case AnnounceMaintenance(detail, after_seconds, instance_id):
+        case AnnounceMaintenance(detail, after_seconds, instance_id, code):
             if (machine := _running_machine(region, instance_id, now)) is not None:
-                machine.events.append(MaintenanceEvent(detail, now + after_seconds))
+                machine.events.append(MaintenanceEvent(detail, now + after_seconds, code=code))
+
+
+def _change_maintenance(region: SimulatedRegion, fault: RescheduleMaintenance | CancelMaintenance, now: float) -> None:
+    for event in region.machines[fault.instance_id].events:
+        if event.completed or event.canceled or event.left_host_at is not None:
+            continue
+        if isinstance(fault, CancelMaintenance):
+            event.canceled = True
+        else:
+            event.not_before = now + fault.after_seconds
 
 
 def _apply_external_action(region: SimulatedRegion, action: ExternalAction, instance_id: str, now: float) -> None:

@@ -119,6 +119,22 @@ class AnnounceMaintenance:
     detail: str
     after_seconds: float
     instance_id: str | None = None
+    code: str = "system-reboot"
+
+
+@dataclass(frozen=True, slots=True)
+class RescheduleMaintenance:
+    """Maintenance of an instance that has not begun is moved to another time, which may be earlier."""
+
+    instance_id: str
+    after_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CancelMaintenance:
+    """Maintenance of an instance that has not begun is canceled."""
+
+    instance_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +188,8 @@ Fault = (
     | ExternalChange
     | FailStatusCheck
     | AnnounceMaintenance
+    | RescheduleMaintenance
+    | CancelMaintenance
 )
 
 

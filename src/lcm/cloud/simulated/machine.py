@@ -29,13 +29,30 @@ def _is_metal(instance_type: str) -> bool:
     return instance_type.partition(".")[2].startswith("metal")
 
 
+EVENT_LAG: Final = 240.0
+"""How long an event is listed as if nothing had happened after the instance has left its host."""
+CHECK_SECONDS: Final = 120.0
+"""How long the status checks of an instance have no result after it has begun to run."""
+_STOPPING_CODES: Final = ("instance-stop", "instance-retirement")
+_STOP_SECONDS: Final = 30.0
+
+
 @dataclass(slots=True)
 class MaintenanceEvent:
-    """Maintenance scheduled by the provider."""
+    """Maintenance scheduled by the provider. EC2 still lists it for a week after it is completed or canceled."""
 
     detail: str
     not_before: float
-    completed: bool = False  # EC2 still lists it for a week
+    completed: bool = False
+    code: str = "system-reboot"
+    canceled: bool = False
+    left_host_at: float | None = None  # when the instance was started on another host
+
+    def is_listed_as_open(self, now: float) -> bool:
+        """Whether EC2 lists it without saying that it is over: some minutes longer than the instance is on its host."""
+        if self.completed or self.canceled:
+            return False
+        return self.left_host_at is None or now < self.left_host_at + EVENT_LAG
 
 
 @dataclass(slots=True)
@@ -89,6 +106,32 @@ class Machine:
             self.ended_at = self.due
         self.enter(_NEXT_STATE[self.state], self.due, None, self.reason)
 
+    @property
+    def next_event_at(self) -> float | None:
+        """When the next scheduled event begins."""
+        times = [each.not_before for each in self.events if not (each.completed or each.canceled or each.left_host_at)]
+        return min(times, default=None)
+
+    def begin_events(self, now: float) -> None:
+        """Carry out the events that are due: a stop, or a reboot, which is over before anything notices it."""
+        for event in self.events:
+            if event.completed or event.canceled or event.left_host_at is not None or now < event.not_before:
+                continue
+            event.completed = True
+            if event.code in _STOPPING_CODES and self.state is InstanceState.RUNNING:
+                reason = f"Server.ScheduledStop ({to_datetime(event.not_before):%Y-%m-%d %H:%M:%S} UTC)"
+                self.enter(InstanceState.STOPPING, event.not_before, event.not_before + _STOP_SECONDS, reason)
+
+    def leave_host(self, now: float) -> None:
+        """It is started on another host: the events of the old one no longer concern it."""
+        for event in self.events:
+            if event.left_host_at is None:
+                event.left_host_at = now
+
+    def are_checks_pending(self, now: float) -> bool:
+        """Whether its status checks have no result yet."""
+        return self.state is InstanceState.RUNNING and now < self._changed_at + CHECK_SECONDS
+
     def show(self) -> Instance:
         """Return its description; the same object until it changes, which makes sweeps cheap."""
         if self._shown is None:
@@ -130,7 +173,10 @@ class Machine:
             "ended_at": self.ended_at,
             "reason": self.reason,
             "impaired": sorted(kind.value for kind in self.impaired),
-            "events": [[event.detail, event.not_before, event.completed] for event in self.events],
+            "events": [
+                [each.detail, each.not_before, each.completed, each.code, each.canceled, each.left_host_at]
+                for each in self.events
+            ],
             "nested_virtualization": self.nested_virtualization,
         }
 
@@ -147,11 +193,11 @@ class Machine:
         )
 
 
-def _event_from_json(detail: str, not_before: float, completed: bool | None = None) -> MaintenanceEvent:
+def _event_from_json(detail: str, not_before: float, completed: bool | None = None, *newer: Any) -> MaintenanceEvent:
     # Files of version 0.1.0 have no third value: there, a completed event begins with "[Completed]", as in EC2.
     if completed is None:
         completed, detail = detail.startswith("["), detail.removeprefix("[Completed] ")
-    return MaintenanceEvent(detail, not_before, completed)
+    return MaintenanceEvent(detail, not_before, completed, *newer)
 
 
 DurationRange = tuple[float, float]

@@ -142,25 +142,29 @@ MetricQuery = tuple[str, str]
 
 
 def health_notices(region: SimulatedRegion, kind: HealthKind, now: float) -> list[HealthNotice]:
-    """DescribeInstanceStatus with a filter for this kind; only running machines have a status."""
+    """DescribeInstanceStatus with a filter for this kind.
+
+    Only running machines have status checks; maintenance is scheduled for stopped ones too.
+    """
     found: list[HealthNotice] = []
     for machine in region.machines.values():
-        if machine.impaired or machine.events:
-            found.extend(_machine_notices(region, machine, kind, now))
+        found.extend(_machine_notices(region, machine, kind, now))
     return found
 
 
 def _machine_notices(region: SimulatedRegion, machine: Machine, kind: HealthKind, now: float) -> list[HealthNotice]:
-    if not region.shown(machine, now) or machine.state is not InstanceState.RUNNING:
+    if not region.shown(machine, now):
         return []
     if kind is HealthKind.MAINTENANCE:
         return [
-            HealthNotice(machine.id, kind, event.detail, to_datetime(event.not_before))
+            HealthNotice(machine.id, kind, event.detail, to_datetime(event.not_before), event.code)
             for event in machine.events
-            if not event.completed
+            if machine.state is not InstanceState.TERMINATED and event.is_listed_as_open(now)
         ]
     if kind in machine.impaired:
-        return [HealthNotice(machine.id, kind, "reachability: failed")]
+        return [HealthNotice(machine.id, kind, "failed: reachability")]
+    if machine.are_checks_pending(now):
+        return [HealthNotice(machine.id, HealthKind.CHECKS_PENDING, "initializing")]
     return []
 
 

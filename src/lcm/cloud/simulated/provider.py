@@ -105,7 +105,7 @@ class SimulatedProvider:
 
     async def health(self, region: str) -> Sequence[HealthNotice]:
         found: list[HealthNotice] = []
-        for kind in HealthKind:
+        for kind in (HealthKind.MAINTENANCE, HealthKind.INSTANCE_IMPAIRED, HealthKind.SYSTEM_IMPAIRED):
             found += await self._call(region, "DescribeInstanceStatus", _notices_of(kind))
         return found
 

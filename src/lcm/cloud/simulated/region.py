@@ -125,8 +125,13 @@ class SimulatedRegion:
 
     def settle(self, machine: Machine, now: float) -> Machine:
         """Return the machine after applying transitions that are due."""
-        if machine.due is not None and not self.faults.hold_transitions:
-            machine.settle(now)
+        if not self.faults.hold_transitions:
+            begins = machine.next_event_at if machine.events else None
+            if begins is not None and now >= begins:
+                machine.settle(begins)
+                machine.begin_events(now)
+            if machine.due is not None:
+                machine.settle(now)
         return machine
 
     def shown(self, machine: Machine, now: float) -> bool:
@@ -189,6 +194,7 @@ class SimulatedRegion:
         self._require_capacity(machine.instance_type, "StartInstances", now)
         machine.launched_at = now
         machine.public_ip = self.address()
+        machine.leave_host(now)
         return self._enter(machine, InstanceState.PENDING, self.timing.pending, now)
 
     def stop_instance(self, instance_id: str, now: float, reason: str = "User initiated") -> InstanceState:

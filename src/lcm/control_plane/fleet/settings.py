@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lcm.model.fleet.settings_preview import SettingsPreview
 
 _SETTINGS_ID = "fleet"
-_GROUPS = ("idle", "discovery", "scaling")
+_GROUPS = ("idle", "discovery", "scaling", "maintenance")
 
 
 async def read_fleet_settings(store: Store, base: FleetSettings) -> FleetSettings:

@@ -66,6 +66,7 @@ from lcm.model.worker.requests import (
     LaunchIntentRequest,
     LeadershipAnnouncement,
     LicenseStatusUpdate,
+    MaintenanceRequest,
     MetricsBatch,
     ScaleUpRequest,
     WorkerStatusUpdate,
@@ -184,6 +185,14 @@ async def write_drain(
 ) -> Worker:
     """Drain a worker for scale-down."""
     return await get_services(request).worker_writes.drain(leader, worker_id, (body or DrainRequest()).reason)
+
+
+@router.post("/workers/{worker_id}/maintenance", status_code=202, responses=WRITE_ERRORS)
+async def write_maintenance(
+    request: Request, leader: LeaderDep, worker_id: WorkerIdPath, body: MaintenanceRequest
+) -> Worker:
+    """Stop a worker that nobody uses, so that it moves to another host, or start it again."""
+    return await get_services(request).worker_writes.maintenance(leader, worker_id, body)
 
 
 @router.post("/workers/{worker_id}/license-status", responses=WRITE_ERRORS)

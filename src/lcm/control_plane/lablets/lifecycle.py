@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.errors import ProblemError, check_version
 from lcm.control_plane.workers.lifecycle import updated_record
-from lcm.model.lablet.placement import check_hold, rejection_reason, with_lablet, without_lablet
+from lcm.model.lablet.placement import check_hold, lablet_end, rejection_reason, with_lablet, without_lablet
 from lcm.model.lablet.record import MAX_ABANDONED_LABS, AbandonedLab, Lablet
 from lcm.model.lablet.status import (
     FINAL_LABLET_STATUSES,
@@ -201,7 +201,8 @@ def place_lablet(
     if not lablet.wanted:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "the lablet is ending")
     needs = lablet.requirements
-    reason_not = rejection_reason(worker, needs, now=now, aws_region=lablet.aws_region, ports=ports)
+    until = lablet_end(lablet, now)
+    reason_not = rejection_reason(worker, needs, now=now, aws_region=lablet.aws_region, ports=ports, until=until)
     free_ports = ports.allocate(needs.ports, worker.allocation.ports)
     if reason_not is not None or free_ports is None:
         code = ProblemCode.HELD if check_hold(worker, now) else ProblemCode.NOT_POSSIBLE_NOW

@@ -15,6 +15,7 @@ from lcm.control_plane.workers import status_writes
 from lcm.control_plane.workers.decisions import store_decision, store_decisions
 from lcm.control_plane.workers.idle import detect_idle
 from lcm.control_plane.workers.imports import complete_import, import_worker
+from lcm.control_plane.workers.maintenance import change_host
 from lcm.control_plane.workers.scaling import ScaleUpPlan, check_not_held, scale_down, scale_up
 from lcm.core import clock
 from lcm.model.notification.alert import AlertChange, AlertState, AlertType, Finding, worker_subject
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         LaunchIntentRequest,
         LeadershipAnnouncement,
         LicenseStatusUpdate,
+        MaintenanceRequest,
         ScaleUpRequest,
         WorkerStatusUpdate,
     )
@@ -143,6 +145,11 @@ class WorkerControllerWrites:
         """Drain a worker on behalf of scale-down."""
         settings = await self._context.settings()
         return await self._run_fenced(leader, lambda tx: scale_down(tx, worker_id, settings, reason))
+
+    async def maintenance(self, leader: Leader, worker_id: str, request: MaintenanceRequest) -> Worker:
+        """Stop a worker for maintenance, or start it again after it."""
+        settings = await self._context.settings()
+        return await self._run_fenced(leader, lambda tx: change_host(tx, worker_id, request, settings))
 
     async def scale_up(self, leader: Leader, request: ScaleUpRequest) -> Worker:
         """Provide one more worker. A rejection is also stored in the audit."""

@@ -123,6 +123,7 @@ def start(worker: Worker, now: datetime, *, override: Override | None = None) ->
     """Set the desired status to RUNNING. A drain in progress is cancelled."""
     _check_commandable(worker, "start")
     fields = resume_fields(worker, by_policy=False) | _override_after(worker, DesiredStatus.RUNNING, override, now)
+    fields["maintenance_restarts"] = ()
     if worker.status is WorkerStatus.DRAINING:
         fields |= on_enter(worker, WorkerStatus.RUNNING, now)
     elif worker.status is WorkerStatus.RUNNING and worker.desired_status is not DesiredStatus.RUNNING:
@@ -136,6 +137,8 @@ def stop(worker: Worker, now: datetime, reason: str | None = None, *, override: 
     _check_commandable(worker, "stop")
     fields = pause_fields(worker, now, reason or MANUAL_PAUSE_REASON, by_policy=False)
     fields |= _override_after(worker, DesiredStatus.STOPPED, override, now)
+    if worker.is_in_maintenance:  # a person's stop lasts: it is not started again when it has moved
+        fields |= {"pause_reason": reason or MANUAL_PAUSE_REASON, "paused_by_policy": False, "last_paused_at": now}
     if worker.status is WorkerStatus.DRAINING:
         fields |= on_enter(worker, WorkerStatus.STOPPING, now)
     return updated_record(worker, now, bump_generation=True, **fields)

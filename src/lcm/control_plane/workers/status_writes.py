@@ -36,6 +36,7 @@ _COPIED_FIELDS = (
     "terminated_reason",
     "license_release_started_at",
     "license_release_ready_at",
+    "maintenance",
 )
 _MAX_REMEMBERED = 20
 STOPPED_EXTERNALLY = "stopped from outside"
@@ -59,7 +60,9 @@ def apply_status(worker: Worker, write: WorkerStatusUpdate, drift: DriftPolicy, 
         fields["instance_since"] = None if write.instance_id is None else now
         # The CML version and the certificate of one instance say nothing about the next instance.
         cml_fields = ("cml_version", "node_definitions", "cml_certificate", "cml_certificate_presented")
-        fields = dict.fromkeys(cml_fields) | fields
+        fields = dict.fromkeys(cml_fields) | {"maintenance": None, "maintenance_restarts": ()} | fields
+    if write.health_verified:
+        fields["maintenance_restarts"] = ()
     if write.drift:
         fields |= {"drifted": True, "drifted_at": _within_last_hour(worker.drifted_at, now)}
     if leaks_license(worker, write):

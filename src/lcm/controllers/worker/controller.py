@@ -29,6 +29,7 @@ from lcm.controllers.worker.memory import WorkerMemories
 from lcm.controllers.worker.metrics.collector import MetricsCollector
 from lcm.controllers.worker.metrics.prometheus import METRIC_PREFIX, Counters, per_worker_metrics
 from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
+from lcm.controllers.worker.observe.health_monitor import HealthMonitor
 from lcm.controllers.worker.observe.launch_resolver import LaunchResolver
 from lcm.controllers.worker.observe.observer import WorkerObserver
 from lcm.core import clock
@@ -78,6 +79,7 @@ class WorkerReconciler(Controller["Worker"]):
         self._worker_metrics = per_worker_metrics(registry)
         self._memories = WorkerMemories()
         self.regions = {region: self._create_region_monitor(region) for region in deps.sites}
+        self._health = {region: self._create_health_monitor(region) for region in deps.sites}
         pause = None if config.polling_enabled else config.interval_seconds
         self._sweeper = RegionSweeper(self.regions, self.cache, self._wake_known, pause)
         accounts = CmlAccounts(self.internal, settings.account)
@@ -137,6 +139,9 @@ class WorkerReconciler(Controller["Worker"]):
             {"aws": partial(simulated_cloud_calls, self)},
         )
 
+    def _create_health_monitor(self, region: str) -> HealthMonitor:
+        return HealthMonitor(self._deps.cloud, region, partial(self.cache.in_region, region), self._cml_changed)
+
     def _create_observer(self) -> WorkerObserver:
         return WorkerObserver(
             regions=self.regions,
@@ -146,6 +151,8 @@ class WorkerReconciler(Controller["Worker"]):
             settings=lambda: self.cache.settings,
             on_cml_changed=self._cml_changed,
             license_releases=self.cache.license_releases,
+            health=self._health,
+            fleet=self.cache,
         )
 
     def _create_executor(self, writer: ControlPlaneWriter) -> ActionExecutor:
@@ -284,6 +291,7 @@ class WorkerReconciler(Controller["Worker"]):
         self._spawn_loop("discovery", partial(self._step_down_if_stale, self._discover))
         for region in self.regions:
             self._spawn_loop(f"sweeps-{region}", partial(self._step_down_if_stale, partial(self._sweeper.run, region)))
+            self._spawn_loop(f"health-{region}", self._health[region].run)
 
     async def _discover(self) -> None:
         if self.discovery is None:
@@ -329,7 +337,7 @@ class WorkerReconciler(Controller["Worker"]):
             self._schedule.enqueue(worker_id, worker.generation, priority)
 
     def _cml_changed(self, worker_id: str) -> None:
-        """Queue a worker whose CML changed, at low priority: a new leader sees all of them change at once."""
+        """Queue a worker whose CML or health changed, at low priority: a new leader sees all of them change at once."""
         if self.is_leader:
             self._wake_known(worker_id, Priority.LOW)
 

@@ -123,6 +123,27 @@ class Drain:
         return "drain the worker"
 
 
+class MaintenanceStep(Enum):
+    """The two steps by which a worker moves to another host."""
+
+    STOP = "stop"
+    START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeHost:
+    """Let the worker be stopped for maintenance, or started again after it."""
+
+    kind: ClassVar[ActionKind] = ActionKind.WORLD
+    step: MaintenanceStep
+    reason: str
+
+    def __str__(self) -> str:
+        if self.step is MaintenanceStep.STOP:
+            return "stop the worker, to start it on another host"
+        return "start the worker again, on another host"
+
+
 @dataclass(frozen=True, slots=True)
 class WriteAuditEntry:
     """Write a decision that changes no record to the audit log."""
@@ -145,18 +166,23 @@ Action: TypeAlias = (
     | WriteLicenseStatus
     | CheckIdle
     | Drain
+    | ChangeHost
     | WriteAuditEntry
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionUpdate:
-    """Set a condition of a worker; without a status the condition is removed."""
+    """Set a condition of a worker; without a status the condition is removed.
+
+    `exact`: another message alone is written too. It must not count minutes.
+    """
 
     type: ConditionType
     status: ConditionStatus | None
     reason: str = ""
     message: str = ""
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

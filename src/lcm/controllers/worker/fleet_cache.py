@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lcm.client.errors import ClientError
+from lcm.model.worker.maintenance import is_moving
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
@@ -76,6 +77,11 @@ class FleetCache:
             for worker in self.records.values()
             if worker.status is WorkerStatus.RUNNING and worker.desired_status is DesiredStatus.RUNNING
         )
+
+    def moving_worker(self, worker: Worker) -> str:
+        """The name of another worker of its region that is on its way to another host; empty if there is none."""
+        others = (each for each in self.in_region(worker.aws_region) if each.id != worker.id)
+        return next((each.name for each in others if is_moving(each)), "")
 
     def license_releases(self, worker: Worker) -> int:
         """How many other workers of its region are being started to deregister their licenses."""

@@ -145,6 +145,8 @@ _OTHER_LABELS = {
     "leadership_announced": "became leader",
     "leadership_reset": "leadership reset",
     "leadership_swept": "finished its startup sweep",
+    "maintenance_start": "started again on another host",
+    "maintenance_stop": "stopped to move to another host",
     "patched": "edited",
     "scheduled": "placed",
     "secrets_withdrawn": "secrets of an ended worker deleted",

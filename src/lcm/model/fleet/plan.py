@@ -235,6 +235,7 @@ _CLAUSES = {
     ActionType.REGISTER_LICENSE: "its license will be registered",
     ActionType.DEREGISTER_LICENSE: "its license will be deregistered",
     ActionType.DRAIN: "it will be drained",
+    ActionType.CHANGE_HOST: "it will be {detail}, because it moves to another host",
     ActionType.RECORD_STATUS: "it will become {detail}",
     ActionType.RECORD_LICENSE: "its license will be recorded as {detail}",
 }

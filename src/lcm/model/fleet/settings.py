@@ -35,6 +35,13 @@ class LicenseOnStop(CaseInsensitiveEnum):
     RELEASE = "release"
 
 
+class MaintenancePolicy(CaseInsensitiveEnum):
+    """What happens when EC2 announces maintenance of an instance, or reports it as impaired."""
+
+    REPORT = "report"
+    PLAN = "plan"
+
+
 class IdleSettings(LenientModel):
     """When a worker is idle, and whether it is then paused."""
 
@@ -125,12 +132,29 @@ class ScalingSettings(LenientModel):
     )
 
 
+class MaintenanceSettings(LenientModel):
+    """What happens when EC2 announces maintenance of an instance, or reports it as impaired."""
+
+    maintenance_policy: MaintenancePolicy = Field(
+        default=MaintenancePolicy.REPORT,
+        title="Announced maintenance and failed checks",
+        description="Whether workers that nobody uses are stopped and started again, which moves them to another host"
+        " (plan), or announced maintenance and failed status checks are only reported (report).",
+    )
+    impaired_after: Seconds = Field(
+        default=900,
+        title="Restart an impaired worker after",
+        description="Seconds for which EC2 must report a worker's instance as impaired before it is restarted.",
+    )
+
+
 class FleetSettings(LenientModel):
     """All fleet settings."""
 
     idle: IdleSettings = IdleSettings()
     discovery: DiscoverySettings = DiscoverySettings()
     scaling: ScalingSettings = ScalingSettings()
+    maintenance: MaintenanceSettings = MaintenanceSettings()
 
 
 def _make_patch_model(group: type[LenientModel]) -> type[StrictModel]:
@@ -146,6 +170,7 @@ def _make_patch_model(group: type[LenientModel]) -> type[StrictModel]:
 IdleSettingsPatch = _make_patch_model(IdleSettings)
 DiscoverySettingsPatch = _make_patch_model(DiscoverySettings)
 ScalingSettingsPatch = _make_patch_model(ScalingSettings)
+MaintenanceSettingsPatch = _make_patch_model(MaintenanceSettings)
 
 
 class FleetSettingsPatch(StrictModel):
@@ -154,6 +179,7 @@ class FleetSettingsPatch(StrictModel):
     idle: IdleSettingsPatch = Field(default_factory=IdleSettingsPatch)  # type: ignore[valid-type]
     discovery: DiscoverySettingsPatch = Field(default_factory=DiscoverySettingsPatch)  # type: ignore[valid-type]
     scaling: ScalingSettingsPatch = Field(default_factory=ScalingSettingsPatch)  # type: ignore[valid-type]
+    maintenance: MaintenanceSettingsPatch = Field(default_factory=MaintenanceSettingsPatch)  # type: ignore[valid-type]
 
     def provided(self, group: str) -> dict[str, Any]:
         """Return the given values of a group, in the form in which they are stored."""

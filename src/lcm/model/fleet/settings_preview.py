@@ -6,9 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from lcm.model.base import LenientModel
-from lcm.model.fleet.settings import DriftPolicy, FleetSettings, IdleAction
+from lcm.model.fleet.settings import DriftPolicy, FleetSettings, IdleAction, MaintenancePolicy
 from lcm.model.formatting import count_of, humanize_duration
 from lcm.model.worker.idle import assess_idle
+from lcm.model.worker.maintenance import lablet_block, restart_need
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,6 +55,8 @@ def preview_settings(
         effects += _drains(after, workers, now)
         if fleet_held and effects:
             effects.append("The fleet is on hold: nothing is stopped or drained before its release.")
+    if "maintenance" in groups:
+        effects += _restarts(after, workers, now)
     effects += _other_effects(before, after, workers_per_region)
     return SettingsPreview(changes=changes, effects=tuple(effects))
 
@@ -116,6 +119,23 @@ def _drains(after: FleetSettings, workers: Sequence[Worker], now: datetime) -> l
     pace = timedelta(seconds=after.scaling.scale_down_cooldown_seconds)
     each = f", at most one every {humanize_duration(pace)}" if pace else ""
     return [f"{count_of(len(drained), 'idle worker')} will be drained{each}: {_names(drained)}."]
+
+
+def _restarts(after: FleetSettings, workers: Sequence[Worker], now: datetime) -> list[str]:
+    """Which workers will be restarted because of announced maintenance or failed checks, and which wait for lablets."""
+    if after.maintenance.maintenance_policy is not MaintenancePolicy.PLAN:
+        return ["Announced maintenance and failed status checks will only be reported."]
+    needs = [(worker, restart_need(worker, after.maintenance, now)) for worker in workers]
+    due = [worker for worker, need in needs if need is not None and need.due <= now and not need.is_exhausted]
+    used = [worker for worker in due if lablet_block(worker) is not None]
+    unused = [worker for worker in due if lablet_block(worker) is None]
+    one_by_one = "one at a time in each region, unless a node runs on it"
+    effects = (
+        [f"{count_of(len(unused), 'worker')} will be restarted, {one_by_one}: {_names(unused)}."] if unused else []
+    )
+    if used:
+        effects.append(f"{count_of(len(used), 'worker')} will be restarted after their last lablet: {_names(used)}.")
+    return effects or ["No worker has to be restarted now."]
 
 
 def _names(workers: Sequence[Worker]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +24,8 @@ from lcm.model.worker.template import Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from datetime import datetime
 
+    from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import Capacity, WorkerTemplate
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _ROUNDING_DIGITS = 9
 """Sums of fractions such as 0.1 are rounded, so that a release restores exactly the previous value."""
 
+_TIME_TO_RUN = timedelta(minutes=30)
+"""How long a lablet may take until it runs, and its time to live begins."""
 _MAX_NAMED = 5
 _MAX_LABLET_BONUS = 0.05
 _LABLET_BONUS = 0.01
@@ -48,15 +51,17 @@ def rejection_reason(
     aws_region: str | None = None,
     ports: PortRange = DEFAULT_PORTS,
     taken: Allocation | None = None,
+    until: datetime | None = None,
 ) -> str | None:
     """Return why the lablet cannot be placed on the worker in its current state; None if it fits.
 
-    `taken` replaces the allocation in the record when a caller plans ahead.
+    `taken` replaces the allocation in the record when a caller plans ahead. `until` is the end of the lablet.
     """
     used = worker.allocation if taken is None else taken
     return (
         check_ready(worker)
         or check_hold(worker, now)
+        or check_health(worker, until)
         or check_license(worker, requirements)
         or check_capacity(worker.capacity, used, requirements)
         or check_cml_version(worker, requirements)
@@ -89,6 +94,29 @@ def check_hold(worker: Worker, now: datetime) -> str | None:
     if worker.hold is None or not worker.hold.active(now):
         return None
     return f"it is on hold by {worker.hold.by}: {as_clause(worker.hold.reason)}"[:300]
+
+
+FOREVER = datetime.max.replace(tzinfo=UTC)
+"""The end of a lablet that has none."""
+
+
+def lablet_end(lablet: Lablet, now: datetime) -> datetime:
+    """When a lablet that is placed now ends at the latest."""
+    begins = max(now, lablet.starts_at or now)
+    lives = lablet.time_to_live_minutes
+    ends = [] if lives is None else [begins + timedelta(minutes=lives) + _TIME_TO_RUN]
+    return min([*ends, *([] if lablet.ends_at is None else [lablet.ends_at])], default=FOREVER)
+
+
+def check_health(worker: Worker, until: datetime | None) -> str | None:
+    """Its instance must not be impaired, and no announced maintenance may begin before the end of the lablet."""
+    if worker.is_impaired:
+        return "EC2 reports its instance as impaired"
+    known_end = worker.known_end
+    if known_end is None or until is None or until <= known_end:
+        return None
+    ends = "and the lablet has no end" if until >= FOREVER else "before the lablet ends"
+    return f"maintenance of its instance may begin at {known_end:%Y-%m-%d %H:%M} UTC, {ends}"
 
 
 def check_license(worker: Worker, requirements: LabletRequirements) -> str | None:

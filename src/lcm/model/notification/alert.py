@@ -28,6 +28,8 @@ class AlertType(CaseInsensitiveEnum):
 
     WORKER_FAILED = "worker_failed"
     WORKER_STUCK = "worker_stuck"
+    WORKER_IMPAIRED = "worker_impaired"
+    WORKER_MAINTENANCE = "worker_maintenance"
     LABLET_FAILED = "lablet_failed"
     BREAKER_OPEN = "breaker_open"
     INSTANCE_LEAKED = "instance_leaked"
@@ -79,6 +81,8 @@ class AlertRule:
 ALERT_RULES: Mapping[AlertType, AlertRule] = {
     AlertType.WORKER_FAILED: AlertRule(Severity.CRITICAL, "Worker failed", "a-worker-has-failed"),
     AlertType.WORKER_STUCK: AlertRule(Severity.WARNING, "Worker stuck", "a-worker-is-stuck"),
+    AlertType.WORKER_IMPAIRED: AlertRule(Severity.WARNING, "Worker impaired", "an-instance-is-impaired"),
+    AlertType.WORKER_MAINTENANCE: AlertRule(Severity.WARNING, "Maintenance announced", "maintenance-is-announced"),
     AlertType.LABLET_FAILED: AlertRule(Severity.WARNING, "Lablet failed", "a-lablet-has-failed", resolves=False),
     AlertType.BREAKER_OPEN: AlertRule(Severity.CRITICAL, "Breaker open", "the-breaker-is-open"),
     AlertType.INSTANCE_LEAKED: AlertRule(Severity.WARNING, "Instance leaked", "instances-are-leaked"),
@@ -211,15 +215,24 @@ def worker_subject(worker: Worker) -> AlertSubject:
     )
 
 
+_ALERTS_BY_CONDITION: Mapping[AlertType, ConditionType] = {
+    AlertType.WORKER_STUCK: ConditionType.STUCK,
+    AlertType.WORKER_IMPAIRED: ConditionType.IMPAIRED,
+    AlertType.WORKER_MAINTENANCE: ConditionType.MAINTENANCE,
+}
+
+
 def _worker_findings(worker: Worker | None, reason: str) -> dict[tuple[AlertType, str], Finding]:
     if worker is None or worker.status is WorkerStatus.TERMINATED:
         return {}
     if worker.status is WorkerStatus.FAILED:
         return {(AlertType.WORKER_FAILED, worker.id): Finding(worker_subject(worker), reason)}
-    stuck = find_condition(worker.conditions, ConditionType.STUCK)
-    if stuck is None or stuck.status is not ConditionStatus.TRUE:
-        return {}
-    return {(AlertType.WORKER_STUCK, worker.id): Finding(worker_subject(worker), stuck.message or stuck.reason)}
+    findings = {}
+    for alert_type, kind in _ALERTS_BY_CONDITION.items():
+        found = find_condition(worker.conditions, kind)
+        if found is not None and found.status is ConditionStatus.TRUE:
+            findings[alert_type, worker.id] = Finding(worker_subject(worker), found.message or found.reason)
+    return findings
 
 
 def _changes(

@@ -30,12 +30,16 @@ class ConditionType(CaseInsensitiveEnum):
     IDLE = "Idle"
     TELEMETRY_MISSING = "TelemetryMissing"
     NO_KVM = "NoKvm"
+    MAINTENANCE = "Maintenance"
+    IMPAIRED = "Impaired"
     DRAINING = "Draining"
     WAITING = "Waiting"
     HELD = "Held"
     STUCK = "Stuck"
 
 
+TYPE_NOT_OFFERED = "TypeNotOffered"
+"""The reason of InstanceReady for a worker that FAILED because no configured zone of its region offers its type."""
 STILL_WAITING = "StillWaiting"
 """The reason of Stuck for a worker that waits longer than CAPACITY_WAIT_LIMIT; its condition Waiting says for what."""
 CAPACITY_LACKING = "CapacityLacking"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from lcm.model.audit import ActorKind, DecisionReport, WorkerHistoryEntry
 from lcm.model.base import CARRIED, LenientModel
 from lcm.model.calendar.precedence import override_claim
-from lcm.model.fleet.settings import IdleAction
+from lcm.model.fleet.settings import IdleAction, MaintenancePolicy
 from lcm.model.formatting import (
     as_clause,
     count_with_verb,
@@ -28,6 +28,7 @@ from lcm.model.worker.conditions import (
 )
 from lcm.model.worker.cost import current_cost
 from lcm.model.worker.idle import idle_action_due, idle_policy_action, idle_since
+from lcm.model.worker.maintenance import lablet_block, restart_need
 from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import STATUSES, DesiredStatus, LicenseStatus, WorkerStatus
@@ -175,6 +176,8 @@ def _stop_reason(worker: Worker, now: datetime) -> str:
     """Return who requested the stop, when and why."""
     assert worker.last_paused_at is not None
     when, reason = humanize_ago(worker.last_paused_at, now), worker.pause_reason or ""
+    if worker.is_in_maintenance:
+        return f"it was stopped {when} to be started again on another host (maintenance)"
     if worker.paused_by_policy and reason == _IDLE_REASON:
         return f"auto-pause requested a stop {when} because it was idle"
     if reason == _EXTERNAL_STOP_REASON:
@@ -215,6 +218,7 @@ def _detail_sentences(inputs: ExplainInput) -> Iterator[str]:
     yield from _hold_sentences(inputs)
     yield from _override_sentences(inputs)
     yield from _instance_sentences(inputs)
+    yield from _health_sentences(inputs)
     breaker = inputs.fleet.breakers.get(worker.aws_region)
     if breaker is not None and breaker.open:
         by_scan = "it closes when another scan confirms the result, or with lcm breaker reset"
@@ -246,6 +250,32 @@ def _instance_sentences(inputs: ExplainInput) -> Iterator[str]:
         hourly = current_cost(worker)
         cost = "costs money, at an unknown price" if hourly is None else f"costs ${hourly:.4g} an hour"
         yield f"Its instance {worker.instance_id} is running and {cost}."
+
+
+def _health_sentences(inputs: ExplainInput) -> Iterator[str]:
+    """Return what EC2 reports about the health of the instance, and what follows from that."""
+    worker, now, settings = inputs.worker, inputs.now, inputs.settings.maintenance
+    impaired = find_condition(worker.conditions, ConditionType.IMPAIRED)
+    if impaired is not None and impaired.status is ConditionStatus.TRUE:
+        lasting = humanize_duration(now - impaired.since)
+        yield f"EC2 has reported its instance as impaired for {lasting}: {as_clause(impaired.message)}."
+    if worker.maintenance is not None:
+        yield f"{worker.maintenance.text}; no lablet is placed on it that would still run then."
+    need = restart_need(worker, settings, now)
+    if need is None or need.is_exhausted:
+        if worker.maintenance is not None and worker.desired_status is DesiredStatus.STOPPED:
+            yield "The next start moves it to another host, which ends that."
+        return
+    if settings.maintenance_policy is not MaintenancePolicy.PLAN:
+        yield (
+            "Nothing is done about that (MAINTENANCE_POLICY=report); a stop and a start move it to another host:"
+            f" lcm workers stop {worker.name}, then lcm workers start {worker.name}."
+        )
+        return
+    earliest = f"from {format_clock_time(need.due, now)} on, " if need.due > now else ""
+    block = lablet_block(worker)
+    waits = f"; at present, {block}" if block else ""
+    yield f"It will be stopped and started again on another host {earliest}as soon as nobody uses it{waits}."
 
 
 def _wait_sentences(inputs: ExplainInput) -> Iterator[str]:

@@ -35,6 +35,7 @@ def _settled(clause: str) -> NextStep:
     return NextStep(clause, is_settled=True)
 
 
+_MAINTENANCE_STATUSES = (WorkerStatus.STOPPING, WorkerStatus.STOPPED)
 _LAUNCH_STEPS = {
     _RUNNING: _action("an instance will be launched for it in {region}"),
     _STOPPED: _settled("no instance will be launched until a start is requested: lcm workers start {name}"),
@@ -115,6 +116,9 @@ def next_step_of(worker: Worker) -> NextStep:
         return _wait(
             f"it will accept lablets only if its CML reports KVM; to remove it: lcm workers terminate {worker.name}"
         )
+    if worker.is_in_maintenance and worker.status in _MAINTENANCE_STATUSES:
+        stops = " as soon as it has stopped" if worker.status is WorkerStatus.STOPPING else ""
+        return _action(f"it will be started again{stops}, on another host")
     steps = NEXT_STEPS[worker.status]
     if worker.status is WorkerStatus.PENDING and worker.launch_intent is not None:
         steps = _LAUNCH_INTENT_STEPS

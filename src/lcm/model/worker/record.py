@@ -19,6 +19,7 @@ from lcm.model.base import (
 )
 from lcm.model.worker.conditions import Condition, ConditionType, is_condition_true
 from lcm.model.worker.cost import current_cost
+from lcm.model.worker.maintenance import MAINTENANCE, AnnouncedMaintenance
 from lcm.model.worker.status import (
     STATUSES,
     DesiredStatus,
@@ -174,6 +175,13 @@ class Worker(Record):
     paused_by_policy: bool = False
     stopped_by_policy: bool = False
     stopped_seconds: float = 0.0
+    maintenance: AnnouncedMaintenance | None = Field(
+        default=None, description="What EC2 has announced for its instance; null if nothing."
+    )
+    maintenance_restarts: tuple[UtcDatetime, ...] = Field(
+        default=(),
+        description="When it was stopped to move to another host, until EC2 reports its instance as healthy again.",
+    )
     auto_pause_count: int = 0
     manual_pause_count: int = 0
     auto_resume_count: int = 0
@@ -233,6 +241,24 @@ class Worker(Record):
         return self.requires_kvm and is_condition_true(self.conditions, ConditionType.NO_KVM)
 
     @property
+    def is_in_maintenance(self) -> bool:
+        """Whether it is stopped only to be started again on another host."""
+        stopped = self.desired_status is DesiredStatus.STOPPED
+        return stopped and self.paused_by_policy and self.pause_reason == MAINTENANCE
+
+    @property
+    def known_end(self) -> datetime | None:
+        """When announced maintenance of its instance may begin; None if none is announced."""
+        if self.maintenance is None:
+            return None
+        return self.maintenance.not_before or self.updated_at
+
+    @property
+    def is_impaired(self) -> bool:
+        """Whether EC2 reports that its instance fails a status check."""
+        return is_condition_true(self.conditions, ConditionType.IMPAIRED)
+
+    @property
     def is_adopted(self) -> bool:
         """Whether it is ours: created here, or imported and then adopted by a person."""
         return self.origin is not WorkerOrigin.IMPORTED or self.adopted_at is not None
@@ -257,5 +283,7 @@ class Worker(Record):
     def at_rest(self) -> bool:
         """Whether no change is pending. Polling skips such a worker; a sweep that disagrees wakes it."""
         if self.status is WorkerStatus.PENDING and self.launch_intent is not None:
+            return False
+        if self.status is WorkerStatus.STOPPED and self.is_in_maintenance:
             return False
         return self.desired_status in STATUSES[self.status].settled_for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints, WithJsonSchema, field_validator
 
@@ -20,6 +20,7 @@ from lcm.model.base import (
 )
 from lcm.model.worker.conditions import Condition
 from lcm.model.worker.idle import ActivityEvent
+from lcm.model.worker.maintenance import AnnouncedMaintenance
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Tags
 from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, LostInstancePolicy, WorkerStatus
@@ -200,6 +201,11 @@ class WorkerStatusUpdate(StrictModel):
     )
     license_release_started_at: RequestedTime | None = None
     license_release_ready_at: RequestedTime | None = None
+    maintenance: AnnouncedMaintenance | None = None
+    health_verified: StrictBool = Field(
+        default=False,
+        description="Whether EC2 announces nothing for the instance and all its checks pass: restarts are forgotten.",
+    )
     launch_intent: None = Field(
         default=None,
         description="Null if the launch attempt was resolved and launched nothing. The next attempt has a new number.",
@@ -325,6 +331,14 @@ class CreateAuditEntryRequest(StrictModel):
     action: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=64)]
     subject: Annotated[SingleLineText, Field(min_length=1, max_length=128)]
     reason: Annotated[SingleLineText, Field(max_length=500)] = ""
+
+
+class MaintenanceRequest(StrictModel):
+    """Stop a worker for maintenance, or start it again after it."""
+
+    step: Literal["stop", "start"]
+    version: RecordVersion
+    reason: Reason
 
 
 class DrainRequest(StrictModel):

@@ -87,6 +87,9 @@ def _degraded_reason(worker: Worker) -> tuple[WorkerUrgency, str] | None:
         return WorkerUrgency.DEGRADED, _condition_text(instance, "Its instance is impaired")
     if instance is not None and instance.reason == NOT_VISIBLE:
         return WorkerUrgency.DEGRADED, _condition_text(instance, "EC2 does not list its instance")
+    impaired = find_condition(worker.conditions, ConditionType.IMPAIRED)
+    if impaired is not None and impaired.status is ConditionStatus.TRUE:
+        return WorkerUrgency.DEGRADED, f"EC2 reports its instance as impaired: {as_clause(impaired.message)}"
     cml = find_condition(worker.conditions, ConditionType.CML_READY)
     if (
         cml is not None
@@ -97,6 +100,9 @@ def _degraded_reason(worker: Worker) -> tuple[WorkerUrgency, str] | None:
     telemetry = find_condition(worker.conditions, ConditionType.TELEMETRY_MISSING)
     if telemetry is not None and telemetry.status is ConditionStatus.TRUE:
         return WorkerUrgency.DEGRADED, _condition_text(telemetry, "Its activity cannot be read")
+    # A stopped worker leaves its host with the next start.
+    if worker.maintenance is not None and worker.status is not WorkerStatus.STOPPED:
+        return WorkerUrgency.DEGRADED, as_clause(worker.maintenance.text)
     return None
 
 

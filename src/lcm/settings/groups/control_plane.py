@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Strict, create_model
 
 from lcm.model.access import Role
-from lcm.model.fleet.settings import DiscoverySettings, IdleSettings, ScalingSettings
+from lcm.model.fleet.settings import DiscoverySettings, IdleSettings, MaintenanceSettings, ScalingSettings
 from lcm.model.lablet.ports import DEFAULT_PORTS
 from lcm.model.lablet.scheduling.planner import DEFAULT_LEAD_TIME
 from lcm.model.worker.cost import DEFAULT_STORAGE_PRICE
@@ -178,7 +178,7 @@ _FLEET_ALIASES = {"worker_discovery_enabled": SettingAlias("auto_import_enabled"
 def _fleet_fields() -> dict[str, Any]:
     """All fields of `FleetSettings`, without the checks for JSON types: the environment has only text."""
     fields: dict[str, Any] = {}
-    for group in (IdleSettings, DiscoverySettings, ScalingSettings):
+    for group in (IdleSettings, DiscoverySettings, ScalingSettings, MaintenanceSettings):
         for name, info in group.model_fields.items():
             marks = [mark for mark in info.metadata if not isinstance(mark, Strict | BeforeValidator)]
             if name in _FLEET_ALIASES:

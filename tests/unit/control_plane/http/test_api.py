@@ -132,6 +132,7 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/internal/workers/{worker_id}/launch"): CONTROLLER,
     ("POST", "/api/internal/workers/{worker_id}/detect-idle"): CONTROLLER,
     ("POST", "/api/internal/workers/{worker_id}/drain"): CONTROLLER,
+    ("POST", "/api/internal/workers/{worker_id}/maintenance"): CONTROLLER,
     ("POST", "/api/internal/workers/{worker_id}/license-status"): CONTROLLER,
     ("GET", "/api/internal/workers/{worker_id}/license-token"): CONTROLLER,
     ("GET", "/api/internal/workers/{worker_id}/cml-credentials"): CONTROLLER,

@@ -9,6 +9,7 @@ import pytest
 
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.settings_preview import preview_settings
+from lcm.model.worker.maintenance import AnnouncedMaintenance
 from lcm.model.worker.record import Hold
 from lcm.model.worker.template import Allocation
 from tests.support.records.workers import NOW, a_worker
@@ -101,3 +102,23 @@ def test_full_regions_and_switches() -> None:
 def test_nothing_changes_nothing() -> None:
     found = preview([used("alpha", 90)])
     assert (found.changes, found.effects) == ((), ())
+
+
+def test_plan_names_the_workers_that_will_be_restarted() -> None:
+    event = AnnouncedMaintenance(code="instance-retirement", not_before=NOW + timedelta(days=7))
+    workers = [
+        used("alpha", 1, maintenance=event),
+        used("bravo", 1, maintenance=event, allocation=Allocation(lablets=2)),
+        used("charlie", 1),
+    ]
+    found = preview(workers, maintenance={"maintenance_policy": "plan"})
+    assert found.effects == (
+        "1 worker will be restarted, one at a time in each region, unless a node runs on it: alpha.",
+        "1 worker will be restarted after their last lablet: bravo.",
+    )
+    assert preview(workers[2:], maintenance={"maintenance_policy": "plan"}).effects == (
+        "No worker has to be restarted now.",
+    )
+    assert preview(workers, maintenance={"impaired_after": 60.0}).effects == (
+        "Announced maintenance and failed status checks will only be reported.",
+    )

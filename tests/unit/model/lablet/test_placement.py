@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcm.model.lablet.placement import (
+    FOREVER,
     cheapest_template,
+    lablet_end,
     no_template_reason,
     placement_score,
     rejection_reason,
@@ -19,13 +21,17 @@ from lcm.model.lablet.placement import (
     without_lablet,
 )
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange, parse_port_range
+from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
+from lcm.model.worker.maintenance import AnnouncedMaintenance
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 from lcm.model.worker.template import DEFAULT_TEMPLATES, Allocation
-from tests.support.records.placement import a_capacity, a_ready_worker, a_template, needs
+from tests.support.records.placement import CML_READY, a_capacity, a_lablet, a_ready_worker, a_template, needs
 from tests.support.records.workers import NOW
 
 HOLD = Hold(reason="do not touch.", by="ada", since=NOW, until=NOW + timedelta(hours=1))
+IMPAIRED = Condition(type=ConditionType.IMPAIRED, status=ConditionStatus.TRUE, since=NOW)
+RETIREMENT = AnnouncedMaintenance(code="instance-retirement", not_before=NOW + timedelta(days=7))
 FULL = Allocation(cpu_cores=6, memory_gb=30, storage_gb=199, nodes=49, lablets=4)
 
 REJECTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
@@ -34,6 +40,7 @@ REJECTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"desired_status": DesiredStatus.STOPPED}, {}, "its desired status is STOPPED"),
     ({"conditions": ()}, {}, "it is running, but its CML is not ready"),
     ({"hold": HOLD}, {}, "it is on hold by ada: do not touch"),
+    ({"conditions": (CML_READY, IMPAIRED)}, {}, "EC2 reports its instance as impaired"),
     ({"license_status": LicenseStatus.REGISTERING}, {}, "needs a license, but its CML is registering"),
     ({"capacity": None}, {}, "its capacity is unknown because it has no template"),
     ({"allocation": FULL}, {"cpu": 4}, "needs 4 CPU cores, but 2 are available"),
@@ -233,3 +240,28 @@ def test_no_template_says_why() -> None:
     ports = needs(ports=("A", "B"))
     assert cheapest_template(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7)) is None
     assert "needs 2 ports, but 1 is available" in no_template_reason(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7))
+
+
+# Announced maintenance
+
+
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        ({}, FOREVER),
+        ({"ends_at": NOW + timedelta(hours=2)}, NOW + timedelta(hours=2)),
+        ({"time_to_live_minutes": 60.0}, NOW + timedelta(minutes=90)),
+        ({"time_to_live_minutes": 60.0, "starts_at": NOW + timedelta(days=1)}, NOW + timedelta(days=1, minutes=90)),
+        ({"time_to_live_minutes": 600.0, "ends_at": NOW + timedelta(hours=2)}, NOW + timedelta(hours=2)),
+    ],
+)
+def test_the_end_of_a_lablet_counts_the_time_until_it_runs(changes: dict[str, Any], end: Any) -> None:
+    assert lablet_end(a_lablet(1, **changes), NOW) == end
+
+
+def test_nothing_is_placed_across_announced_maintenance() -> None:
+    worker = a_ready_worker(maintenance=RETIREMENT)
+    at = f"maintenance of its instance may begin at {RETIREMENT.not_before:%Y-%m-%d %H:%M} UTC"
+    assert rejection_reason(worker, needs(), now=NOW, until=NOW + timedelta(days=7)) is None
+    assert rejection_reason(worker, needs(), now=NOW, until=NOW + timedelta(days=8)) == f"{at}, before the lablet ends"
+    assert rejection_reason(worker, needs(), now=NOW, until=FOREVER) == f"{at}, and the lablet has no end"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 router = APIRouter(include_in_schema=False)
-GroupPath = Annotated[str, Path(pattern="^(idle|discovery|scaling)$")]
+GroupPath = Annotated[str, Path(pattern="^(idle|discovery|scaling|maintenance)$")]
 GROUP_TITLES = {
     "idle": ("Idle workers", "When a worker is idle, and what happens then."),
     "discovery": (
@@ -42,6 +42,7 @@ GROUP_TITLES = {
         "How instances are discovered, and what happens when they differ from their records.",
     ),
     "scaling": ("Scaling", "The limits of automatic scaling."),
+    "maintenance": ("Maintenance", "What happens when EC2 announces maintenance, or reports an instance as impaired."),
 }
 ORIGINAL_PREFIX = "was."
 _ON, _OFF = "on", "off"

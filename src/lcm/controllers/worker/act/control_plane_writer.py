@@ -23,6 +23,7 @@ from lcm.model.worker.requests import (
     DecisionBatch,
     LaunchIntentRequest,
     LicenseStatusUpdate,
+    MaintenanceRequest,
     WorkerDecision,
     WorkerStatusUpdate,
 )
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lcm.client.resources.internal import InternalApi
     from lcm.controllers.worker.decision import (
         Action,
+        ChangeHost,
         ConditionUpdate,
         Decision,
         StoreLaunchIntent,
@@ -113,6 +115,11 @@ class ControlPlaneWriter:
         """Drain a worker."""
         return await self.internal.drain(self._leader(), worker.id, _reason_text(reason))
 
+    async def change_host(self, worker: Worker, change: ChangeHost) -> Worker:
+        """Begin or end the move of a worker to another host."""
+        body = MaintenanceRequest(step=change.step.value, version=worker.version, reason=_reason_text(change.reason))
+        return await self.internal.write_maintenance(self._leader(), worker.id, body)
+
     async def audit(self, worker: Worker, label: str, reason: str) -> None:
         """Write a decision that changes no record to the audit log."""
         await self.internal.audit(self._leader(), label, worker.id, _reason_text(reason))
@@ -150,7 +157,7 @@ def merge_conditions(
 ) -> tuple[Condition, ...] | None:
     """The conditions after the updates; None if none differs enough to be written.
 
-    A new message alone is not written: it may count minutes, and a fleet at rest writes nothing.
+    A new message alone is not written unless it is exact: it may count minutes, and a fleet at rest writes nothing.
     """
     after, differs = conditions, False
     for update in updates:
@@ -159,9 +166,10 @@ def merge_conditions(
             if present is not None:
                 after, differs = without_condition(after, update.type), True
             continue
-        if present is not None and (present.status, present.reason) == (update.status, update.reason):
-            continue
         message = single_line(update.message, _MAX_MESSAGE)
+        same = present is not None and (present.status, present.reason) == (update.status, update.reason)
+        if same and present is not None and (not update.exact or present.message == message):
+            continue
         after = with_condition(after, update.type, update.status, now=now, reason=update.reason, message=message)
         differs = True
     return after if differs else None

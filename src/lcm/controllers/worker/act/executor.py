@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lcm.client.errors import VersionConflictError
+from lcm.client.errors import NotPossibleNowError, VersionConflictError
 from lcm.cloud.errors import (
     CloudError,
     CloudOutcomeUnknownError,
@@ -24,6 +24,7 @@ from lcm.controllers.worker.decide.shared.instance import BY_DISCOVERY, instance
 from lcm.controllers.worker.decide.shared.license_release import MAX_RELEASES_PER_REGION
 from lcm.controllers.worker.decide.shared.waiting import bound_wait
 from lcm.controllers.worker.decision import (
+    ChangeHost,
     ChangeInstance,
     CheckIdle,
     CloudCall,
@@ -35,6 +36,7 @@ from lcm.controllers.worker.decision import (
     WriteAuditEntry,
     WriteLicenseStatus,
     WriteStatus,
+    wait,
 )
 from lcm.controllers.worker.memory import AttemptCalls, CapacityRefusal, UnsupportedLaunch
 from lcm.core import clock
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _MAX_LAUNCH_WRITES = 10
+REFUSED_SECONDS = 60.0
+"""Seconds until a step of maintenance that the control plane refused is decided again."""
 
 
 @dataclass(slots=True)
@@ -182,6 +186,8 @@ class ActionExecutor:
                     self._license_tasks.deregister(current.worker)
             case Drain():
                 return await self._idle_checker.drain(current.worker, action)
+            case ChangeHost():
+                return await self._change_host(current, action)
             case WriteAuditEntry():
                 await self._writer.audit(current.worker, action.label, action.reason)
         return None
@@ -197,6 +203,21 @@ class ActionExecutor:
                     await self._execute_action(current, consequence)
                 return follows
         return decision
+
+    async def _change_host(self, current: ReconcilePass, action: ChangeHost) -> Decision:
+        """The control plane has the last word on lablets, holds and MIN_WORKERS."""
+        try:
+            current.worker = await self._writer.change_host(current.worker, action)
+        except NotPossibleNowError as refusal:
+            return wait("maintenance.refused", refusal.detail, after=REFUSED_SECONDS)
+        log.info(
+            "a worker moves to another host",
+            worker=current.worker.id,
+            name=current.worker.name,
+            step=action.step.value,
+            reason=action.reason,
+        )
+        return wait("maintenance.changing", action.reason, after=0.0)
 
     # Records
 

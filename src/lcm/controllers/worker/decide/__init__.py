@@ -21,6 +21,7 @@ from lcm.controllers.worker.decide.shared.conditions import decision_inputs, ins
 from lcm.controllers.worker.decide.shared.hold import apply_hold
 from lcm.controllers.worker.decide.shared.license import deregistration_result
 from lcm.controllers.worker.decide.shared.license_release import note_hold
+from lcm.controllers.worker.decide.shared.maintenance import note_health
 from lcm.controllers.worker.decide.shared.waiting import bound_wait, note_blindness
 from lcm.controllers.worker.decision import WriteLicenseStatus, skip
 from lcm.controllers.worker.observe.observation import InstanceObservation, LossVerdict, Visibility
@@ -71,6 +72,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     visibility = instance_visibility(worker, observed.instance)
     if visibility is not None and not any(each.type is visibility.type for each in decided.conditions):
         decided = decided.with_added(conditions=(visibility,))
+    decided = note_health(worker, observed, decided)
     decided = bound_wait(worker, note_blindness(worker, observed, decided), policy, now)
     decided = replace(decided, inputs={**decision_inputs(worker, observed), **decided.inputs})
     hold = policy.hold_on(worker, now)

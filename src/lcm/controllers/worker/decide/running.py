@@ -29,6 +29,7 @@ from lcm.controllers.worker.decide.shared.instance import (
 from lcm.controllers.worker.decide.shared.kvm import NO_KVM, kvm_conditions, missing_kvm
 from lcm.controllers.worker.decide.shared.license import license_step
 from lcm.controllers.worker.decide.shared.license_release import releases_on_stop
+from lcm.controllers.worker.decide.shared.maintenance import with_restart
 from lcm.controllers.worker.decision import CheckIdle, ConditionUpdate, WriteStatus, success, wait
 from lcm.controllers.worker.observe.observation import NO_EVENTS
 from lcm.core.controller.resources import Outcome
@@ -66,7 +67,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     if worker.desired_status is DesiredStatus.STOPPED:
         reason = f"the desired status is STOPPED{_pause_reason(worker)}"
         return begin_stop(reason, release_first=releases_on_stop(worker, policy))
-    return _decide_running(worker, observed, policy, now)
+    return with_restart(worker, observed, policy, now, _decide_running(worker, observed, policy, now))
 
 
 def _pause_reason(worker: Worker) -> str:

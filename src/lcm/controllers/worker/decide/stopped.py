@@ -21,6 +21,7 @@ from lcm.controllers.worker.decide.shared.instance import (
     instance_not_visible,
     unexpected_state,
 )
+from lcm.controllers.worker.decide.shared.maintenance import start_again
 from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING, current_wait, pause_without_capacity, waiting_for
 from lcm.controllers.worker.decide.starting import CML_BOOTING
 from lcm.controllers.worker.decision import ChangeInstance, CloudCall, WriteStatus, success, wait
@@ -48,6 +49,8 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     if state is InstanceState.RUNNING:
         return _found_running(worker, observed)
     if state is InstanceState.STOPPED:
+        if worker.is_in_maintenance:
+            return start_again()
         if worker.desired_status is DesiredStatus.STOPPED:
             return success(
                 "stopped.rest",

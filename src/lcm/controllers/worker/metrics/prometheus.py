@@ -207,54 +207,54 @@ class AlertMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        workers, stuck, breakers, blind, leaked = families = _alert_families()
+        families = _alert_families()
         if self._reconciler.is_leader:
-            self._fill(workers, stuck, breakers, blind, leaked)
-        yield from families
+            self._fill(families)
+        yield from families.values()
 
     def describe(self) -> Iterator[Metric]:
         """The names alone, so that registration does not collect."""
-        yield from _alert_families()
+        yield from _alert_families().values()
 
-    def _fill(
-        self,
-        workers: GaugeMetricFamily,
-        stuck: GaugeMetricFamily,
-        breakers: GaugeMetricFamily,
-        blind: GaugeMetricFamily,
-        leaked: GaugeMetricFamily,
-    ) -> None:
+    def _fill(self, families: Mapping[str, GaugeMetricFamily]) -> None:
         records = list(self._reconciler.cache.records.values())
         by_status = Counter((worker.aws_region, worker.status) for worker in records)
-        by_stuck = Counter(
-            worker.aws_region for worker in records if is_condition_true(worker.conditions, ConditionType.STUCK)
+        by_condition = Counter(
+            (worker.aws_region, name)
+            for worker in records
+            for name, kind in _CONDITION_METRICS.items()
+            if is_condition_true(worker.conditions, kind)
         )
         discovery = self._reconciler.discovery
         by_leak = Counter(leak.region for leak in discovery.leaks.current) if discovery is not None else None
         for region, monitor in sorted(self._reconciler.regions.items()):
             for status in WorkerStatus:
                 if status is not WorkerStatus.TERMINATED:
-                    workers.add_metric([region, status.value], by_status[region, status])
-            stuck.add_metric([region], by_stuck[region])
-            breakers.add_metric([region], monitor.breaker.is_open)
-            blind.add_metric([region], monitor.region_cache.blind_seconds)
+                    families["lcm_workers"].add_metric([region, status.value], by_status[region, status])
+            for name in _CONDITION_METRICS:
+                families[name].add_metric([region], by_condition[region, name])
+            families["lcm_breaker_open"].add_metric([region], monitor.breaker.is_open)
+            families["lcm_region_blind_seconds"].add_metric([region], monitor.region_cache.blind_seconds)
             if by_leak is not None:
-                leaked.add_metric([region], by_leak[region])
+                families["lcm_leaked_instances"].add_metric([region], by_leak[region])
 
 
-def _alert_families() -> tuple[
-    GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily
-]:
-    return (
-        GaugeMetricFamily("lcm_workers", "Workers that are not TERMINATED", labels=[_REGION, "status"]),
-        GaugeMetricFamily("lcm_workers_stuck", "Workers that are stuck", labels=[_REGION]),
-        GaugeMetricFamily(
-            "lcm_breaker_open",
-            "1 while no worker of the region is marked as lost",
-            labels=[_REGION],
-        ),
-        GaugeMetricFamily(
-            "lcm_region_blind_seconds", "For how long no sweep of the region has been complete", labels=[_REGION]
-        ),
-        GaugeMetricFamily("lcm_leaked_instances", "Leaked instances", labels=[_REGION]),
-    )
+_CONDITION_METRICS: Final = {
+    "lcm_workers_stuck": ConditionType.STUCK,
+    "lcm_workers_impaired": ConditionType.IMPAIRED,
+    "lcm_workers_maintenance": ConditionType.MAINTENANCE,
+}
+
+
+def _alert_families() -> dict[str, GaugeMetricFamily]:
+    texts = {
+        "lcm_workers_stuck": "Workers that are stuck",
+        "lcm_workers_impaired": "Workers whose instance fails a status check of EC2",
+        "lcm_workers_maintenance": "Workers for whose instance EC2 has announced maintenance",
+        "lcm_breaker_open": "1 while no worker of the region is marked as lost",
+        "lcm_region_blind_seconds": "For how long no sweep of the region has been complete",
+        "lcm_leaked_instances": "Leaked instances",
+    }
+    workers = GaugeMetricFamily("lcm_workers", "Workers that are not TERMINATED", labels=[_REGION, "status"])
+    by_region = {name: GaugeMetricFamily(name, text, labels=[_REGION]) for name, text in texts.items()}
+    return {"lcm_workers": workers, **by_region}

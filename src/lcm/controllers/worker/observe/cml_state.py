@@ -109,6 +109,7 @@ class CmlServerState:
     _labs: int | None = None
     _labs_counted_at: float = _NEVER
     _nodes_when_counted: tuple[int | None, int | None] | None = None
+    _last_running_nodes: int | None = None
     _license_queried_at: float = _NEVER
     _license_state: LicenseState | None = None
     _license_call_began: float = _NEVER  # when the call began that returned the license
@@ -161,6 +162,8 @@ class CmlServerState:
             self._labs, self._labs_counted_at = result.stats.labs, result.began
             self._nodes_when_counted = (result.stats.nodes, result.stats.running_nodes)
         self.stats = None if result.stats is None else replace(result.stats, labs=self._labs)
+        if result.stats is not None and result.stats.running_nodes is not None:
+            self._last_running_nodes = result.stats.running_nodes
 
     @property
     def information_due(self) -> bool:
@@ -231,6 +234,7 @@ class CmlServerState:
             labs=None if stats is None else stats.labs,
             nodes=None if stats is None else stats.nodes,
             running_nodes=None if stats is None else stats.running_nodes,
+            last_running_nodes=self._last_running_nodes,
             license=None if license_state is None else self._progress(license_state),
             product="" if license_state is None else printable_text(license_state.product)[:_MAX_WORD_LENGTH],
             kvm_enabled=self.kvm_enabled,

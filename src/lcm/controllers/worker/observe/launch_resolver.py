@@ -18,6 +18,7 @@ from lcm.cloud.types import (
     launch_token,
 )
 from lcm.controllers.worker.observe.observation import LaunchedInstances, LaunchResolution
+from lcm.model.worker.conditions import TYPE_NOT_OFFERED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,7 +123,7 @@ class LaunchResolver:
                 f"{subnet or 'default subnet'}: {text}" for subnet, text in sorted(refusals.items(), key=str)
             )
             message = f"no configured subnet in {worker.aws_region} offers {template.instance_type}: {listed}"
-            return LaunchResolution(error=message, permanent=True)
+            return LaunchResolution(error=message, permanent=True, condition_reason=TYPE_NOT_OFFERED)
         tags = await self._tags(worker, attempt, site, discovery_tag)
         return LaunchResolution(_launch_parameters(worker, attempt, template, site, subnets[0], images[0].id, tags))
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from lcm.cloud.instance_cache import GONE_AFTER_SECONDS
-from lcm.cloud.types import InstanceState
+from lcm.cloud.types import HealthKind, InstanceState
+from lcm.core.text import single_line
+from lcm.model.worker.maintenance import AnnouncedMaintenance
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from lcm.cloud.errors import CloudError
-    from lcm.cloud.types import Instance, LaunchParameters
+    from lcm.cloud.types import HealthNotice, Instance, LaunchParameters
     from lcm.cml.types import LicenseProgress
 
 
@@ -93,10 +94,50 @@ class CmlObservation:
     labs: int | None = None
     nodes: int | None = None
     running_nodes: int | None = None
+    last_running_nodes: int | None = None  # as it last reported, also before it stopped responding
     license: LicenseProgress | None = None
     product: str = ""
     kvm_enabled: bool | None = None  # whether it can run virtual machines; kept until it says otherwise
     definitions: tuple[str, ...] | None = None  # the node definitions that it can run
+
+
+_MAX_CODE, _MAX_DETAIL = 64, 500
+_AT_ONCE = datetime.min.replace(tzinfo=UTC)
+_IMPAIRMENTS = {
+    HealthKind.INSTANCE_IMPAIRED: "the instance status check does not pass",
+    HealthKind.SYSTEM_IMPAIRED: "the system status check does not pass",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HealthObservation:
+    """What EC2 reported about the health of an instance, since the last change to it."""
+
+    notices: tuple[HealthNotice, ...] = ()
+
+    @property
+    def maintenance(self) -> AnnouncedMaintenance | None:
+        """The announced event that begins first; one without a time may begin at once."""
+        events = [notice for notice in self.notices if notice.kind is HealthKind.MAINTENANCE]
+        if not events:
+            return None
+        first = min(events, key=lambda each: (each.not_before or _AT_ONCE, each.code))
+        return AnnouncedMaintenance(
+            code=single_line(first.code or "event", _MAX_CODE),
+            detail=single_line(first.detail, _MAX_DETAIL),
+            not_before=first.not_before,
+        )
+
+    @property
+    def impairment(self) -> str:
+        """Which status checks fail; empty if none does."""
+        failed = (notice for notice in self.notices if notice.kind in _IMPAIRMENTS)
+        return "; ".join(f"{_IMPAIRMENTS[each.kind]} ({each.detail})" for each in failed)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is announced, and all checks pass."""
+        return not self.notices
 
 
 class LicenseTaskState(Enum):
@@ -156,7 +197,10 @@ class Observation:
 
     instance: InstanceObservation
     cml: CmlObservation = field(default_factory=CmlObservation)
+    health: HealthObservation | None = None  # None: not read since the last change to the worker
     lablets: int = 0
+    in_service: int = 0  # workers of the whole fleet that run and should run
+    moving: str = ""  # another worker of its region that is on its way to another host
     has_started: bool = False  # whether its instance was pending or running since the worker became STARTING
     loss_verdict: LossVerdict = LossVerdict.UNJUDGED
     loss_reason: str = ""

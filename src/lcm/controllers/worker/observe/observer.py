@@ -26,10 +26,17 @@ if TYPE_CHECKING:
 
     from lcm.controllers.worker.act.license_tasks import LicenseTasks
     from lcm.controllers.worker.discovery.region_monitor import RegionMonitor
+    from lcm.controllers.worker.fleet_cache import FleetCache
     from lcm.controllers.worker.memory import WorkerMemories, WorkerMemory
     from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
+    from lcm.controllers.worker.observe.health_monitor import HealthMonitor
     from lcm.controllers.worker.observe.launch_resolver import LaunchResolver
-    from lcm.controllers.worker.observe.observation import CmlObservation, LaunchedInstances, LaunchResolution
+    from lcm.controllers.worker.observe.observation import (
+        CmlObservation,
+        HealthObservation,
+        LaunchedInstances,
+        LaunchResolution,
+    )
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.worker.record import Worker
 
@@ -52,6 +59,8 @@ class WorkerObserver:
         settings: Callable[[], FleetSettings | None],
         on_cml_changed: Callable[[str], None],
         license_releases: Callable[[Worker], int] = lambda _worker: 0,
+        health: Mapping[str, HealthMonitor] | None = None,
+        fleet: FleetCache | None = None,
     ) -> None:
         self._regions = regions
         self._cml_monitor = cml_monitor
@@ -60,6 +69,8 @@ class WorkerObserver:
         self._settings = settings
         self._on_cml_changed = on_cml_changed
         self._license_releases = license_releases
+        self._health = health or {}
+        self._fleet = fleet
         self._queries: set[asyncio.Task[None]] = set()
 
     async def observe(self, worker: Worker, memory: WorkerMemory, memories: WorkerMemories) -> Observation:
@@ -76,11 +87,15 @@ class WorkerObserver:
         )
         memories.record_observation(memory, instance)
         memory.not_observed = worker.instance_id is not None and instance.visibility is Visibility.NOT_OBSERVED
+        in_service, moving = self._neighbors(worker)
         loss_verdict, loss_reason = region.loss_verdict(worker) if instance.gone else (LossVerdict.UNJUDGED, "")
         return Observation(
             instance=instance,
             cml=await self._cml(worker),
+            health=self._health_of(worker, memory),
             lablets=worker.allocation.lablets,
+            in_service=in_service,
+            moving=moving,
             has_started=memory.has_started,
             loss_verdict=loss_verdict,
             loss_reason=loss_reason,
@@ -95,6 +110,18 @@ class WorkerObserver:
     async def stop(self) -> None:
         """Cancel the queries that run in the background."""
         await cancel_and_wait(list(self._queries))
+
+    def _health_of(self, worker: Worker, memory: WorkerMemory) -> HealthObservation | None:
+        monitor = self._health.get(worker.aws_region)
+        if monitor is None or worker.instance_id is None:
+            return None
+        return monitor.observation(worker.instance_id, memory.changed_at)
+
+    def _neighbors(self, worker: Worker) -> tuple[int, str]:
+        """How many workers are in service, and which other one moves; only for a worker that may have to move."""
+        if self._fleet is None or not (worker.maintenance is not None or worker.is_impaired):
+            return 0, ""
+        return self._fleet.count_in_service(), self._fleet.moving_worker(worker)
 
     async def _observe_launch(self, worker: Worker, memory: WorkerMemory, memories: WorkerMemories) -> Observation:
         should_run = worker.desired_status is DesiredStatus.RUNNING
@@ -129,7 +156,7 @@ class WorkerObserver:
             return await self._cml_monitor.query(worker, max_age=age, with_license=False)
         last = self._cml_monitor.last_observation(worker)
         with_license = _license_in_progress(worker, last, self._license_tasks.state(worker.id, worker.instance_id))
-        if last.ready is not True or with_license:
+        if last.ready is not True or with_license or worker.maintenance is not None:  # which waits for its last node
             self._query_soon(worker, with_license=with_license)
         return last
 

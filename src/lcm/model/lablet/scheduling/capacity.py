@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from lcm.model.lablet.placement import (
+    FOREVER,
     check_adopted,
     check_capacity,
     check_cml_version,
+    check_health,
     check_hold,
     check_license,
     check_node_definitions,
     check_ports,
     check_ready,
     check_region,
+    lablet_end,
     placement_score,
     rejection_reason,
     with_lablet,
@@ -27,7 +32,6 @@ from lcm.model.worker.template import Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from datetime import datetime
 
     from lcm.model.lablet.ports import PortRange
     from lcm.model.lablet.record import Lablet
@@ -75,6 +79,7 @@ def is_arriving(worker: Worker, now: datetime) -> bool:
         and check_adopted(worker) is None
         and not is_condition_true(worker.conditions, ConditionType.STUCK)
         and not worker.lacks_kvm
+        and not worker.is_impaired
     )
 
 
@@ -118,18 +123,18 @@ def _license_rejection_reason(worker: Worker, requirements: LabletRequirements) 
 
 
 _MAX_REASON = 300
+_INSTANT = timedelta(microseconds=1)
 
 
 class LabletShape(NamedTuple):
-    """The requirements and the region of a lablet: everything that matters for its placement."""
+    """The requirements and the region of a lablet: everything that matters for its placement.
+
+    `until` is its end, as far as that matters: the last maintenance that begins before it. So there are few shapes.
+    """
 
     requirements: LabletRequirements
     aws_region: str | None
-
-
-def shape_of(lablet: Lablet) -> LabletShape:
-    """The shape of a lablet."""
-    return LabletShape(lablet.requirements, lablet.aws_region)
+    until: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -169,8 +174,19 @@ class CandidateIndex:
             (each for each in self.workers.values() if is_resumable(each, now) and may_resume(each)),
             key=lambda each: (each.cost_per_hour_usd or 0.0, each.id),
         )
+        self._known_ends = sorted({end for worker in self.workers.values() if (end := worker.known_end) is not None})
         self._shapes: dict[LabletShape, _ShapeCandidates] = {}
         self._none_paused: set[LabletShape] = set()  # paused workers only get fuller: no later search finds one
+
+    def shape_of(self, lablet: Lablet) -> LabletShape:
+        """The shape of a lablet."""
+        until: datetime | None = None
+        if self._known_ends:
+            end = lablet_end(lablet, self._now)
+            before = bisect_left(self._known_ends, end)
+            # Right after the last maintenance that begins before its end; one without an end says so.
+            until = end if end >= FOREVER else self._known_ends[before - 1] + _INSTANT if before else None
+        return LabletShape(lablet.requirements, lablet.aws_region, until)
 
     def best_worker(self, shape: LabletShape) -> tuple[Worker, float] | None:
         """The ready worker with the highest score on which the shape fits, and its score. Ties are broken by id."""
@@ -284,9 +300,12 @@ class CandidateIndex:
             aws_region=shape.aws_region,
             ports=self._ports,
             taken=None if free is None else free.taken,
+            until=shape.until,
         )
 
     def _future_rejection(self, worker: Worker, shape: LabletShape, taken: Allocation) -> str | None:
+        if worker.status is WorkerStatus.RUNNING and (health := check_health(worker, shape.until)) is not None:
+            return health  # another one leaves its host with its start
         return future_rejection_reason(
             worker, shape.requirements, taken=taken, aws_region=shape.aws_region, ports=self._ports
         )

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
-from lcm.model.lablet.scheduling.capacity import CandidateIndex, FreeCapacity, LabletShape, shape_of
+from lcm.model.lablet.scheduling.capacity import CandidateIndex, FreeCapacity, LabletShape
 from lcm.model.lablet.scheduling.template_choice import TemplateChoice, TemplateSelector
 from lcm.model.worker.template import Allocation
 
@@ -247,11 +247,11 @@ class Planner:
 
     def candidates(self, lablet: Lablet) -> list[tuple[Worker, float]]:
         """The ready workers on which the lablet fits now, with their scores, the best first."""
-        return self._candidates.matching(shape_of(lablet))
+        return self._candidates.matching(self._candidates.shape_of(lablet))
 
     def rejections(self, lablet: Lablet) -> list[Rejection]:
         """Why the others were rejected."""
-        return self._candidates.rejections(shape_of(lablet))
+        return self._candidates.rejections(self._candidates.shape_of(lablet))
 
     def place_lablet(self, lablet: Lablet) -> None:
         """Use a ready worker; else a starting one; else one that is already requested; else request one more.
@@ -264,7 +264,7 @@ class Planner:
             self.plan.skip(lablet, error)
 
     def _place_lablet(self, lablet: Lablet) -> None:
-        shape = shape_of(lablet)
+        shape = self._candidates.shape_of(lablet)
         best = self._candidates.best_worker(shape)
         if best is not None:
             self._place(lablet, shape, *best)

@@ -17,7 +17,14 @@ from lcm.model.lablet.placement import (
     check_template,
     no_template_reason,
 )
-from lcm.model.worker.conditions import CAPACITY_LACKING, LICENSE_PENDING, overdue_wait
+from lcm.model.worker.conditions import (
+    CAPACITY_LACKING,
+    LICENSE_PENDING,
+    TYPE_NOT_OFFERED,
+    ConditionType,
+    find_condition,
+    overdue_wait,
+)
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerOrigin, WorkerStatus
 
 if TYPE_CHECKING:
@@ -150,6 +157,12 @@ class TemplateSelector:
                 f" nested_virtualization, or terminate {without.name}"
             )
         made = [w for w in self._made_from[template.name] if aws_region is None or w.aws_region == aws_region]
+        failed = next((worker for worker in made if _proves_type_missing(worker, template)), None)
+        if failed is not None:
+            return (
+                f"no configured zone in {failed.aws_region} offers {template.instance_type}, as {failed.name} shows;"
+                f" change the template's instance type, or add a subnet and terminate {failed.name}"
+            )
         by_version = next((worker for worker in made if worker.cml_version is not None), None)
         if by_version is not None and (wrong := check_cml_version(by_version, requirements)) is not None:
             return f"{by_version.name} was launched from it; {wrong}"
@@ -178,6 +191,13 @@ def _proves_no_kvm(worker: Worker, template: WorkerTemplate) -> bool:
         and worker.nested_virtualization == template.nested_virtualization
         and worker.ami_name_pattern == template.ami_name_pattern
     )
+
+
+def _proves_type_missing(worker: Worker, template: WorkerTemplate) -> bool:
+    """Whether a launch of the template's type has failed because no zone there offers it."""
+    instance = find_condition(worker.conditions, ConditionType.INSTANCE_READY)
+    refused = instance is not None and instance.reason == TYPE_NOT_OFFERED
+    return refused and worker.status is WorkerStatus.FAILED and worker.instance_type == template.instance_type
 
 
 def _since(wait: Condition) -> str:

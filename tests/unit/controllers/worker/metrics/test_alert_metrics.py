@@ -13,7 +13,15 @@ from tests.support.records.workers import NOW, a_worker
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-NAMES = {"lcm_workers", "lcm_workers_stuck", "lcm_breaker_open", "lcm_region_blind_seconds", "lcm_leaked_instances"}
+NAMES = {
+    "lcm_workers",
+    "lcm_workers_stuck",
+    "lcm_workers_impaired",
+    "lcm_workers_maintenance",
+    "lcm_breaker_open",
+    "lcm_region_blind_seconds",
+    "lcm_leaked_instances",
+}
 STUCK = with_condition((), ConditionType.STUCK, ConditionStatus.TRUE, now=NOW)
 
 

@@ -16,6 +16,7 @@ from lcm.model.lablet.ports import PortRange
 from lcm.model.lablet.record import Lablet, Placement
 from lcm.model.lablet.scheduling.planner import PlanningConfig, SchedulingPlan, capacity_need_key, make_plan
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
+from lcm.model.worker.maintenance import AnnouncedMaintenance
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerOrigin, WorkerStatus
 from lcm.model.worker.template import DEFAULT_TEMPLATES, Allocation
@@ -462,6 +463,53 @@ def test_another_template_is_used_if_the_cheapest_is_unsuitable() -> None:
 def test_a_failed_launch_blocks_a_template_only_for_a_while() -> None:
     failed = launched(1, status=WorkerStatus.FAILED, status_since=NOW - timedelta(minutes=11))
     assert len(planned([a_lablet(1)], [failed]).needs) == 1
+
+
+def test_another_template_is_used_where_no_zone_offers_the_type() -> None:
+    other = a_template("other", a_capacity(), 0.6)
+    not_offered = Condition(
+        type=ConditionType.INSTANCE_READY, status=ConditionStatus.FALSE, reason="TypeNotOffered", since=NOW
+    )
+    facts: dict[str, Any] = {"conditions": (not_offered,), "instance_type": BOX.instance_type}
+    failed = launched(1, status=WorkerStatus.FAILED, status_since=NOW - timedelta(minutes=1), **facts)
+    made = planned([a_lablet(1)], [failed], [BOX, other])
+    assert [need.template for need in made.needs] == ["other"]
+    (waiting,) = planned([a_lablet(1)], [failed]).waiting
+    assert f"no configured zone in eu-west-1 offers {BOX.instance_type}, as worker-1 shows" in waiting.reason
+    elsewhere = planned([a_lablet(1, aws_region="us-east-1")], [failed], [BOX, other])
+    assert [need.template for need in elsewhere.needs] == ["box"]
+    terminated = failed.model_copy(update={"status": WorkerStatus.TERMINATED})
+    assert [need.template for need in planned([a_lablet(1)], [terminated], [BOX, other]).needs] == ["box"]
+
+
+# Announced maintenance
+
+
+def test_a_lablet_goes_where_it_ends_before_maintenance_begins() -> None:
+    def retired(number: int, hours: float) -> Worker:
+        event = AnnouncedMaintenance(code="instance-stop", not_before=NOW + timedelta(hours=hours))
+        return a_ready_worker(number, maintenance=event, allocation=Allocation(cpu_cores=4 - number, lablets=1))
+
+    workers = [retired(1, 2), retired(2, 10), a_ready_worker(3)]
+    lablets = [
+        a_lablet(1, ends_at=NOW + timedelta(hours=1)),
+        a_lablet(2, ends_at=NOW + timedelta(hours=5)),
+        a_lablet(3, ends_at=NOW + timedelta(hours=11)),
+        a_lablet(4),
+    ]
+    made = planned(lablets, workers)
+    assert where(made) == {"l-0001": "w-0001", "l-0002": "w-0002", "l-0003": "w-0003", "l-0004": "w-0003"}
+    endless = next(each for each in made.placed if each.lablet.id == "l-0004")
+    assert {each.worker_id for each in endless.rejections} == {"w-0001", "w-0002"}
+    assert all(each.reason.endswith("and the lablet has no end") for each in endless.rejections)
+
+
+def test_nothing_waits_for_a_running_worker_that_ends_too_early() -> None:
+    event = AnnouncedMaintenance(code="instance-stop", not_before=NOW + timedelta(hours=2))
+    booting = a_ready_worker(1, conditions=(), maintenance=event)
+    assert [need.template for need in planned([a_lablet(1)], [booting]).needs] == ["box"]
+    moving = a_ready_worker(1, conditions=(), maintenance=event, status=WorkerStatus.STARTING)
+    assert waits(planned([a_lablet(1)], [moving]))["l-0001"][0] == "w-0001", "its start moves it to another host"
 
 
 # Workers that have waited for too long

@@ -7,12 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.controllers.worker.decision import (
+    ChangeHost,
     ChangeInstance,
     CheckIdle,
     CloudCall,
     DeregisterLicense,
     Drain,
     Launch,
+    MaintenanceStep,
     RegisterLicense,
     StoreLaunchIntent,
     WriteLicenseStatus,
@@ -68,6 +70,9 @@ def _planned_action(action: Action) -> PlannedAction:
             kind = ActionType.DEREGISTER_LICENSE
         case Drain():
             kind = ActionType.DRAIN
+        case ChangeHost():
+            stops = action.step is MaintenanceStep.STOP
+            kind, detail = ActionType.CHANGE_HOST, "stopped and started again" if stops else "started again"
         case WriteStatus():
             kind, detail = ActionType.RECORD_STATUS, action.status.value
         case WriteLicenseStatus():
