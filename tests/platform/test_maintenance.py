@@ -360,8 +360,8 @@ async def test_a_license_is_given_back_before_the_stop_where_that_is_the_rule() 
 
         await fleet.until(licensed, "it is registered")
         announce(fleet, worker)
-        await fleet.until_status(worker.id, WorkerStatus.STOPPED)
-        assert fleet.cml.licensed() == []
+        await fleet.until(lambda: fleet.calls("StopInstances") == 1, "it is stopped")
+        assert fleet.cml.licensed() == [], "the license was given back before"
         await until_moved(fleet, worker)
         await fleet.until(licensed, "it is registered again")
 

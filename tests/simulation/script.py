@@ -200,7 +200,7 @@ def _settings(chance: random.Random) -> dict[str, dict[str, Any]]:
     }
 
 
-_MAINTENANCE_FAULTS = {"announce": 5, "reschedule-event": 2, "cancel-event": 2, "keep-impaired": 3}
+_MAINTENANCE_FAULTS = {"announce": 5.0, "reschedule-event": 2.0, "cancel-event": 2.0, "keep-impaired": 3.0}
 
 
 def _maintenance(chance: random.Random, settings: dict[str, dict[str, Any]]) -> list[Event]:

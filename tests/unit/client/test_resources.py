@@ -52,6 +52,7 @@ from lcm.model.worker.requests import (
     LaunchIntentRequest,
     LicenseRequest,
     LicenseStatusUpdate,
+    MaintenanceRequest,
     MetricsBatch,
     ScaleUpRequest,
     UpdateWorkerRequest,
@@ -183,6 +184,13 @@ class Tour:
             LEADER, worker.id, IdleDetectionRequest(events=(event,), observed_at=clock.now())
         )
         assert found.telemetry_fetched
+        await self.admin.fleet.change_settings(
+            FleetSettingsPatch.model_validate({"maintenance": {"maintenance_policy": "plan"}})
+        )
+        for step, desired in (("stop", DesiredStatus.STOPPED), ("start", DesiredStatus.RUNNING)):
+            version = (await inside.worker(worker.id)).version
+            request = MaintenanceRequest.model_validate({"step": step, "version": version, "reason": "a retirement"})
+            assert (await inside.write_maintenance(LEADER, worker.id, request)).desired_status is desired
         assert (await inside.drain(LEADER, worker.id, "idle")).status is WorkerStatus.DRAINING
 
     async def growth(self) -> None:

@@ -15,8 +15,7 @@ from lcm.control_plane.workers import status_writes
 from lcm.control_plane.workers.decisions import store_decision, store_decisions
 from lcm.control_plane.workers.idle import detect_idle
 from lcm.control_plane.workers.imports import complete_import, import_worker
-from lcm.control_plane.workers.maintenance import change_host
-from lcm.control_plane.workers.scaling import ScaleUpPlan, check_not_held, scale_down, scale_up
+from lcm.control_plane.workers.scaling import ScaleUpPlan, change_host, check_not_held, scale_down, scale_up
 from lcm.core import clock
 from lcm.model.notification.alert import AlertChange, AlertState, AlertType, Finding, worker_subject
 from lcm.model.problems import ProblemCode

@@ -1,4 +1,4 @@
-"""Scaling by policy: minimum, maximum and cooldown are checked in the commit that acts on them."""
+"""Scaling and maintenance by policy: minimum, maximum and cooldown are checked in the commit that acts on them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.errors import ProblemError, check_version
 from lcm.control_plane.records.kinds import WORKERS, find_all
 from lcm.control_plane.store.port import Where
-from lcm.control_plane.workers.lifecycle import drain, resume_fields, updated_record, worker_from_template
+from lcm.control_plane.workers.lifecycle import (
+    drain,
+    pause_fields,
+    resume_fields,
+    updated_record,
+    worker_from_template,
+)
 from lcm.model.calendar.precedence import Authority, outranking_claim
+from lcm.model.fleet.settings import MaintenancePolicy
 from lcm.model.formatting import count_with_verb, format_instant
 from lcm.model.lablet.placement import check_adopted
 from lcm.model.lablet.scheduling.capacity import is_resumable
 from lcm.model.lablet.scheduling.scale_up import max_workers_refusal
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.conditions import ConditionType, is_condition_true
+from lcm.model.worker.maintenance import MAINTENANCE, MAX_RESTARTS, MOVING_STATUSES, is_moving, lablet_block
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import LAUNCHING_STATUSES, DesiredStatus, WorkerOrigin, WorkerStatus
 
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
     from lcm.model.fleet.settings import FleetSettings, ScalingSettings
-    from lcm.model.worker.requests import ScaleUpRequest
+    from lcm.model.worker.requests import MaintenanceRequest, ScaleUpRequest
     from lcm.model.worker.template import WorkerTemplate
 
 SCALE_DOWN, SCALE_UP = "scale-down", "scale-up"
@@ -188,3 +196,68 @@ def _new_worker(plan: ScaleUpPlan, now: datetime) -> Worker:
         requested_for=plan.request.requested_for,
         has_license_token=plan.licensed,
     )
+
+
+# Maintenance: a worker that nobody uses is stopped and started again, which moves it to another host. The worker
+# controller decides. Whoever leads next goes on from the pause reason on the record.
+
+_STOPPING = {"desired_status": [DesiredStatus.STOPPED.value]}
+_STARTING = {
+    "desired_status": [DesiredStatus.RUNNING.value],
+    "status": [status.value for status in MOVING_STATUSES],
+}
+
+
+async def change_host(tx: Transaction, worker_id: str, request: MaintenanceRequest, settings: FleetSettings) -> Worker:
+    """Carry out one of the two steps. A step that is not possible any more is rejected and changes nothing."""
+    worker = await tx.worker(worker_id)
+    check_version("worker", worker.version, request.version)
+    await check_not_held(tx, worker)
+    desired = DesiredStatus.RUNNING if request.step == "start" else DesiredStatus.STOPPED
+    claim = outranking_claim(Authority.MAINTENANCE, worker, tx.earliest_now)
+    if claim is not None and claim.desired is not desired:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, claim.reason)
+    tx.attribute_to_policy(MAINTENANCE)
+    if request.step == "start":
+        return _start_again(tx, worker, request.reason)
+    await _check_maintenance_stop(tx, worker, settings)
+    fields = pause_fields(worker, tx.now, MAINTENANCE, by_policy=True)
+    fields["maintenance_restarts"] = (*worker.maintenance_restarts, tx.now)[-MAX_RESTARTS:]
+    return tx.save_worker(
+        updated_record(worker, tx.now, bump_generation=True, **fields), "maintenance_stop", request.reason
+    )
+
+
+def _start_again(tx: Transaction, worker: Worker, reason: str) -> Worker:
+    if not worker.is_in_maintenance:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "the worker is not stopped for maintenance")
+    fields = resume_fields(worker, by_policy=True)
+    return tx.save_worker(updated_record(worker, tx.now, bump_generation=True, **fields), "maintenance_start", reason)
+
+
+async def _check_maintenance_stop(tx: Transaction, worker: Worker, settings: FleetSettings) -> None:
+    if settings.maintenance.maintenance_policy is not MaintenancePolicy.PLAN:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "MAINTENANCE_POLICY is report: nothing is restarted")
+    if worker.status is not WorkerStatus.RUNNING or worker.desired_status is not DesiredStatus.RUNNING:
+        detail = f"only a RUNNING worker that should run is restarted; this one is {worker.status}"
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
+    if len(worker.maintenance_restarts) >= MAX_RESTARTS:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "it was restarted as often as is allowed; see its condition")
+    if (block := lablet_block(worker)) is not None:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"{block}; automation waits until they end")
+    # The fleet state is read there first: if another worker leaves service after this count, our commit conflicts.
+    await check_min_workers(tx, settings.scaling)
+    moving = await _moving_worker(tx, worker)
+    if moving is not None:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"{moving} is on its way to another host; one at a time moves")
+
+
+async def _moving_worker(tx: Transaction, worker: Worker) -> str | None:
+    """The name of another worker of the region that is on its way to another host."""
+    for fields in (_STOPPING, _STARTING):
+        where = Where(any_of={"aws_region": [worker.aws_region], "at_rest": [False], **fields})
+        async for stored in find_all(tx.store, WORKERS, where):
+            other = Worker.model_validate_json(stored.body)
+            if other.id != worker.id and is_moving(other):
+                return other.name
+    return None

@@ -9,10 +9,10 @@ import pytest
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.workers.lifecycle import start, stop
-from lcm.control_plane.workers.maintenance import change_host
+from lcm.control_plane.workers.scaling import change_host
 from lcm.model.fleet.settings import FleetSettings, MaintenancePolicy, MaintenanceSettings, ScalingSettings
 from lcm.model.problems import ProblemCode
-from lcm.model.worker.record import Hold, Worker
+from lcm.model.worker.record import Hold, Override, Worker
 from lcm.model.worker.requests import MaintenanceRequest
 from lcm.model.worker.status import DesiredStatus
 from lcm.model.worker.template import Allocation
@@ -29,9 +29,9 @@ def request(step: Literal["stop", "start"], version: int = 1) -> MaintenanceRequ
     return MaintenanceRequest(step=step, version=version, reason="a retirement is announced")
 
 
-async def add(desk: Desk, number: int = 1, **facts: Any) -> Worker:
+async def add(desk: Desk, number: int = 1, **facts: Any) -> None:
     facts = {"status": "RUNNING", "desired_status": "RUNNING", "instance_id": f"i-{number}", **facts}
-    return await desk.add(a_worker(id=f"w-{number}", name=f"n{number}", **facts))
+    await desk.add(a_worker(id=f"w-{number}", name=f"n{number}", **facts))
 
 
 async def take(
@@ -61,6 +61,11 @@ async def test_a_worker_is_stopped_and_started_again(desk: Desk) -> None:
         ({"hold": Hold(reason="look", by="kim", since=NOW)}, PLAN, ProblemCode.HELD),
         ({"status": "DRAINING", "desired_status": "STOPPED"}, PLAN, ProblemCode.NOT_POSSIBLE_NOW),
         ({"maintenance_restarts": (NOW, NOW)}, PLAN, ProblemCode.NOT_POSSIBLE_NOW),
+        (
+            {"override": Override(desired=DesiredStatus.RUNNING, by="kim", since=NOW)},
+            PLAN,
+            ProblemCode.NOT_POSSIBLE_NOW,
+        ),
         ({}, FleetSettings(), ProblemCode.NOT_POSSIBLE_NOW),
         ({}, PLAN.model_copy(update={"scaling": ScalingSettings(min_workers=1)}), ProblemCode.MIN_WORKERS),
     ],

@@ -87,8 +87,8 @@ def _launch(worker: Worker, observed: Observation, now: datetime) -> Decision:
     if resolved.parameters is None:
         if resolved.permanent:
             write = WriteStatus(WorkerStatus.FAILED, resolved.error, ActionKind.INTENT)
-            conditions = (instance_ready(False, resolved.condition_reason, resolved.error),)
-            return success("pending.refused", resolved.error, write, conditions=conditions)
+            refused = (instance_ready(False, resolved.condition_reason, resolved.error),)
+            return success("pending.refused", resolved.error, write, conditions=refused)
         conditions = (
             instance_ready(False, "NotLaunched", resolved.error),
             waiting_for(resolved.condition_reason, resolved.error),

@@ -21,7 +21,7 @@ from lcm.controllers.worker.decide.shared.instance import (
     instance_not_visible,
     unexpected_state,
 )
-from lcm.controllers.worker.decide.shared.maintenance import start_again
+from lcm.controllers.worker.decide.shared.maintenance import is_to_start_again, start_again
 from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING, current_wait, pause_without_capacity, waiting_for
 from lcm.controllers.worker.decide.starting import CML_BOOTING
 from lcm.controllers.worker.decision import ChangeInstance, CloudCall, WriteStatus, success, wait
@@ -49,7 +49,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     if state is InstanceState.RUNNING:
         return _found_running(worker, observed)
     if state is InstanceState.STOPPED:
-        if worker.is_in_maintenance:
+        if is_to_start_again(worker, now):
             return start_again()
         if worker.desired_status is DesiredStatus.STOPPED:
             return success(

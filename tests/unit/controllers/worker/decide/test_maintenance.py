@@ -15,7 +15,8 @@ from lcm.controllers.worker.observe.observation import CmlObservation, HealthObs
 from lcm.model.fleet.settings import FleetSettings, MaintenancePolicy, MaintenanceSettings, ScalingSettings
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
 from lcm.model.worker.maintenance import AnnouncedMaintenance
-from lcm.model.worker.record import Hold
+from lcm.model.worker.record import Hold, Override
+from lcm.model.worker.status import DesiredStatus
 from lcm.model.worker.template import Allocation
 from tests.support.records.workers import NOW
 from tests.unit.controllers.worker.decide.cases import observing, worker_in
@@ -122,6 +123,18 @@ def test_what_keeps_a_worker_where_it_is(
     assert steps(decided) == []
     assert decided.rule == "maintenance.waits"
     assert why in decided.reason
+
+
+def test_what_a_person_wants_for_a_time_goes_first() -> None:
+    wish = Override(desired=DesiredStatus.RUNNING, until=NOW + timedelta(hours=2), by="kim", since=NOW)
+    decided = decision(running(maintenance=EVENT, override=wish), NOTICE)
+    assert (decided.rule, steps(decided)) == ("maintenance.waits", [])
+    assert "kim wants it RUNNING until" in decided.reason
+    over = wish.model_copy(update={"until": NOW - timedelta(minutes=1)})
+    assert steps(decision(running(maintenance=EVENT, override=over), NOTICE)) == [MaintenanceStep.STOP]
+    keep = wish.model_copy(update={"desired": DesiredStatus.STOPPED})
+    stopped = worker_in("STOPPED", "STOPPED", pause_reason="maintenance", paused_by_policy=True, override=keep)
+    assert decide(stopped, observing("stopped"), Policy(settings=PLAN), NOW).rule == "stopped.rest"
 
 
 def test_report_moves_nobody() -> None:

@@ -21,11 +21,12 @@ from lcm.controllers.worker.decision import (
     wait,
 )
 from lcm.core.controller.resources import Outcome
+from lcm.model.calendar.precedence import override_claim
 from lcm.model.fleet.settings import MaintenancePolicy
 from lcm.model.formatting import count_of
 from lcm.model.worker.conditions import ConditionStatus, ConditionType
 from lcm.model.worker.maintenance import lablet_block, restart_need
-from lcm.model.worker.status import WorkerStatus
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -86,6 +87,12 @@ def _changed_fields(worker: Worker, observed: Observation, health: HealthObserva
     return fields
 
 
+def is_to_start_again(worker: Worker, now: datetime) -> bool:
+    """Whether the worker is stopped only to move to another host, and nobody wants it to stay stopped."""
+    claim = override_claim(worker, now)
+    return worker.is_in_maintenance and (claim is None or claim.desired is DesiredStatus.RUNNING)
+
+
 def start_again() -> Decision:
     """The worker was stopped only to move to another host, and is stopped now."""
     reason = "the worker was stopped for maintenance and is started again, on another host"
@@ -130,7 +137,8 @@ def _restart_step(worker: Worker, observed: Observation, policy: Policy, now: da
             f"{need.reason}, after {count_of(need.restarts, 'restart')} on other hosts; to try once more: {remedy}"
         )
         return wait("maintenance.given_up", message, conditions=(stuck(need.stuck_reason, message),))
-    block = _block(worker, observed, settings)
+    claim = override_claim(worker, now)  # a hold keeps the action itself, so that the plan shows it
+    block = _block(worker, observed, settings) if claim is None else claim.reason
     if block is not None:
         return wait("maintenance.waits", f"{need.reason}; it is moved to another host later: {block}")
     reason = f"{need.reason}; nobody uses it, so it is stopped and started again, on another host"
