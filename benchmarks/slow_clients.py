@@ -60,16 +60,21 @@ async def trouble(port: int, count: int, seconds: float) -> tuple[int, int]:
         while time.monotonic() < until:
             with suppress(OSError):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                opened += 1
+                opened, is_closed = opened + 1, False
                 writer.write(_HEAD if number % 2 else _ENDLESS_HEAD)
-                while time.monotonic() < until and not reader.at_eof():
+                while time.monotonic() < until and not (is_closed := _is_closed(reader, writer)):
                     writer.write(b"x")
                     await asyncio.sleep(1.0)
-                closed += reader.at_eof()
+                closed += is_closed
                 writer.close()
 
     await asyncio.gather(*(client(number) for number in range(count)))
     return opened, closed
+
+
+def _is_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Whether the server has ended the connection; a connection that was reset has no end of its input."""
+    return reader.at_eof() or reader.exception() is not None or writer.transport.is_closing()
 
 
 def upload(port: int) -> tuple[float, bytes]:

@@ -225,6 +225,7 @@ async def test_a_setting_with_a_word_of_a_newer_version_does_not_stop_the_others
         "alerts": {"mail": True},
         "idle": {},
         "scaling": {},
+        "maintenance": {},
     }
 
 
