@@ -16,16 +16,21 @@ WARM_UP = 0.4
 """The share of a run that is not judged."""
 MIN_SAMPLES = 5
 _HOUR = 3600.0
+_SWING_SAMPLES = 6
 
 
 @dataclass(slots=True)
 class Series:
-    """One quantity over time. It may grow by `slack`, or by a `share` of its mean, from the warm-up to the end."""
+    """One quantity over time. It may grow by `slack`, or by a `share` of its mean, from the warm-up to the end.
+
+    A quantity that `swings`, as pools fill and empty, is judged by its lowest values: what leaks never comes back.
+    """
 
     name: str
     slack: float
     share: float = 0.1
     judged: bool = True
+    swings: bool = False
     points: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, seconds: float, value: float) -> None:
@@ -36,7 +41,11 @@ class Series:
     def settled(self) -> Sequence[tuple[float, float]]:
         """The measurements after the warm-up."""
         end = self.points[-1][0] if self.points else 0.0
-        return [point for point in self.points if point[0] >= WARM_UP * end]
+        settled = [point for point in self.points if point[0] >= WARM_UP * end]
+        if not self.swings:
+            return settled
+        spans = [settled[begin : begin + _SWING_SAMPLES] for begin in range(0, len(settled), _SWING_SAMPLES)]
+        return [min(span, key=lambda point: point[1]) for span in spans]
 
     @property
     def slope(self) -> float:

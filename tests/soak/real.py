@@ -36,7 +36,7 @@ class ProcessMeasurements:
         self._process = process
         self._url = url
         self._rss = Series(f"{name}: memory, MiB", slack=20)
-        self._files = Series(f"{name}: open files", slack=10, share=0.2)
+        self._files = Series(f"{name}: open files", slack=10, share=0.2, swings=True)
         self._threads = Series(f"{name}: threads", slack=4, share=0.2)
         self._tasks = Series(f"{name}: tasks", slack=30, share=0.2)
         self.all = [self._rss, self._files, self._threads, self._tasks]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 HOURS = 100
 
 
-def measured(shape: Callable[[int], float], *, judged: bool = True) -> Series:
-    series = Series("things", slack=5, judged=judged)
+def measured(shape: Callable[[int], float], *, judged: bool = True, swings: bool = False) -> Series:
+    series = Series("things", slack=5, judged=judged, swings=swings)
     for hour in range(HOURS):
         series.add(hour * 3600.0, shape(hour))
     return series
@@ -49,6 +49,15 @@ def test_what_levels_off_is_bounded(shape: Callable[[int], float]) -> None:
 def test_what_keeps_rising_is_not(shape: Callable[[int], float]) -> None:
     assert unbounded([measured(shape)]) == ["things"]
     assert unbounded([measured(shape, judged=False)]) == []
+
+
+def test_a_pool_that_fills_and_empties_is_judged_by_its_lowest_values() -> None:
+    def ever_larger_swings(hour: int) -> float:
+        return 50.0 + hour * (hour % 4)
+
+    assert unbounded([measured(ever_larger_swings)]) == ["things"]
+    assert unbounded([measured(ever_larger_swings, swings=True)]) == []
+    assert unbounded([measured(lambda hour: ever_larger_swings(hour) + hour, swings=True)]) == ["things"]
 
 
 def test_too_few_samples_prove_nothing() -> None:
