@@ -417,14 +417,14 @@ async def test_two_restarts_do_not_help_and_a_person_is_asked() -> None:
 
 
 async def test_a_retirement_next_week_is_dealt_with_in_an_idle_gap_and_nobody_notices() -> None:
-    """Two workers, and a lab of three hours every day: the worker of the first is retired in a week."""
+    """Two workers, and one lab of an hour after the other: the worker of the first is retired in a week."""
     async with a_whole() as whole:
         fleet = whole.fleet
         await plan(fleet)
         await whole.define("seat", SEAT)
         for name in ("alpha", "beta"):
             await fleet.running(name, template_name="large")
-        first = await whole.running("seat", time_to_live_minutes=180)
+        first = await whole.running("seat", time_to_live_minutes=60)
         used = await whole.worker_of(first)
         announce(fleet, used, 7 * 86400.0)
         told = await until(fleet, used, "Maintenance")
@@ -436,9 +436,9 @@ async def test_a_retirement_next_week_is_dealt_with_in_an_idle_gap_and_nobody_no
         assert any("and the lablet has no end" in each.reason for each in preview.rejections)
 
         lablets = [first]
-        for _ in range(3):
-            lablets.append(await whole.running("seat", time_to_live_minutes=180, lost_worker_policy="fail"))
-            await asyncio.sleep(8 * 3600)
+        for _ in range(2):
+            lablets.append(await whole.running("seat", time_to_live_minutes=60, lost_worker_policy="fail"))
+            await asyncio.sleep(5400)
         await until_moved(fleet, used, within=3600.0)
         assert told.maintenance is not None
         assert told.maintenance.not_before is not None

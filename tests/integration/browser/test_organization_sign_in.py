@@ -66,13 +66,16 @@ def planes(
     second.close()
 
 
-@pytest.fixture(autouse=True)
-def _people(planes: tuple[ScriptedControlPlane, ScriptedControlPlane], identity_provider: IdentityProvider) -> None:
-    identity_provider.serve(planes[1].url, ann=["lab staff", "everyone"], bob=["everyone"])
-
-
 def sessions_of_ann(plane: ScriptedControlPlane) -> list[dict[str, Any]]:
     return [each for each in plane.ask("GET", "/api/sessions")["items"] if each["name"] == "ann"]
+
+
+@pytest.fixture(autouse=True)
+def _people(planes: tuple[ScriptedControlPlane, ScriptedControlPlane], identity_provider: IdentityProvider) -> None:
+    """Nobody is signed in, whichever test ran before."""
+    for session in sessions_of_ann(planes[1]):
+        planes[1].ask("DELETE", f"/api/sessions/{session['id']}")
+    identity_provider.serve(planes[1].url, ann=["lab staff", "everyone"], bob=["everyone"])
 
 
 def test_a_person_signs_in_returns_to_the_page_and_signs_out(
