@@ -18,23 +18,25 @@ help: ## show this list
 up: $(VENV)/.ready-run ## set up and run the whole platform with default settings
 	$(BIN)/lcm up
 
-# Half of the tests wait for processes and leases: four at a time keep two cores busy.
+# Half of the tests wait for processes and leases: four files at a time keep two cores busy.
 WORKERS ?= 4
 test: $(VENV)/.ready-dev browser provider ## set up and run all tests, WORKERS=4 at a time
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --workers $(WORKERS)
 
 test-unit: $(VENV)/.ready-dev ## run the fast tests only: virtual time, no sockets
-	$(BIN)/python -m pytest tests/unit -n 2 --dist loadfile
+	$(BIN)/python -m pytest tests/unit --workers 2
 
 coverage: $(VENV)/.ready-dev ## print the branch coverage per package, and branches of rules and stores that no test takes; TESTS=tests/unit
 	$(BIN)/python -m tools.coverage_map $(TESTS)
 
-check: $(VENV)/.ready-dev ## check style, types, import contracts and the shape of the tree
+check: $(VENV)/.ready-dev ## check style, types, import contracts, the shape of the tree and the alerts
+	@$(BIN)/python -m tools.debian_packages promtool=prometheus
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.check_tree
+	$(BIN)/python -m pytest -q deploy/checks/test_alerts.py
 
 deploy-check: $(VENV)/.ready-deploy-tools ## check chart, image recipe, alerts, balancer and unit with their real tools
 	@$(BIN)/python -m tools.debian_packages promtool=prometheus haproxy=haproxy systemd-analyze=systemd
@@ -58,8 +60,8 @@ sim: $(VENV)/.ready-dev ## simulate faults from seeds: SEEDS=100 FIRST=1, or SEE
 plan-trials: $(VENV)/.ready-dev ## random fleets: is the plan what is then done? TRIALS=1000 FIRST=1
 	$(BIN)/python -m tests.simulation --plan $(TRIALS) --first $(FIRST)
 
-calendar-trials: $(VENV)/.ready-dev ## wall times and windows in every time zone of the database
-	$(BIN)/python -m pytest tests/unit/model/calendar --all-zones
+calendar-trials: $(VENV)/.ready-dev ## wall times and windows in every time zone of the database, and 10,000 random sets of bookings
+	$(BIN)/python -m pytest tests/unit/model/calendar --all-zones --booking-sets 10000
 
 COUNT ?= 5000
 nasty: $(VENV)/.ready-dev ## send hostile requests to every route of the API and the web pages, none of which may be a 5xx: COUNT=5000 FIRST=1

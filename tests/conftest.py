@@ -23,11 +23,14 @@ _started = time.monotonic()
 os.environ["TZ"] = "UTC"  # commands print times in the local zone
 time.tzset()
 
-pytest_plugins = ("tests.support.run.garbage", "tests.support.run.shared_servers")
+pytest_plugins = ("tests.support.run.garbage", "tests.support.run.shared_servers", "tests.support.run.workers")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests of each, in a random order")
+    parser.addoption(
+        "--booking-sets", type=int, default=200, help="how many random sets of bookings are checked by brute force"
+    )
     parser.addoption(
         "--all-zones", action="store_true", help="test the calendar in every time zone, not only in odd ones"
     )

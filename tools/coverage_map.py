@@ -97,7 +97,7 @@ def measure(tests: Iterable[str], folder: Path) -> tuple[dict[str, Any], int]:
     """Run the tests; returns what was measured, by file, and the exit code of the tests."""
     coverage = [sys.executable, "-m", "coverage"]
     data = f"--data-file={folder / 'coverage'}"
-    pytest = ["-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *tests]
+    pytest = ["-m", "pytest", "-q", "--workers", "2", *tests]
     tested = subprocess.run([*coverage, "run", data, *pytest], cwd=ROOT, check=False).returncode
     if not any(folder.iterdir()):
         return {}, tested  # no test was run

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.servers.etcd import free_ports
 from tests.support.servers.forked_lcm import fork_server
-from tests.support.servers.processes import PATIENCE, ROOT, wait_until
+from tests.support.servers.processes import PATIENCE, ROOT, LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +58,15 @@ def test_it_hears_signals(tmp_path: Path, number: signal.Signals, code: int) -> 
     process = fork_server().start(("cml-simulator", *ports), own(tmp_path, {}), out=str(log), err=str(log))
     wait_until(lambda: log.exists() and str(port) in log.read_text(), "it runs")
     assert process.poll() is None
-    os.kill(process.pid, number)
+    process.send_signal(number)
     assert process.wait(PATIENCE) == code
     assert not Path(f"/proc/{process.pid}").exists()
+
+
+def test_a_process_that_has_ended_can_be_signalled_and_ended_again(tmp_path: Path) -> None:
+    process = LcmProcess(tmp_path, "quick", "--version", env={}).start()
+    wait_until(lambda: not Path(f"/proc/{process.pid}").exists(), "its parent has removed it")
+    process.signal(signal.SIGKILL)
+    process.signal(signal.SIGCONT)
+    process.end()
+    assert process.wait() == 0

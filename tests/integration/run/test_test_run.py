@@ -75,10 +75,44 @@ def test_interrupt():
 
 def test_a_stuck_worker_ends_the_run_and_is_named(run: Callable[..., subprocess.Popen[str]]) -> None:
     source = "import time\ndef test_stuck(): time.sleep(1000)\ndef test_good(): pass\n"
-    stuck = run(source, "-n", "2", "--dist", "loadfile", "--timeout", "3", "--max-worker-restart", "0")
+    stuck = run(source, "--workers", "2", "--timeout", "3")
     output, _ = stuck.communicate(timeout=PATIENCE)
-    assert "test_it.py::test_stuck" in output
+    assert "FAILED test_it.py::test_stuck" in output
+    assert "time.sleep(1000)" in output  # the stacks, where it is stuck
     assert stuck.returncode == 1
+
+
+def test_a_worker_that_crashed_ends_the_run_and_is_named(run: Callable[..., subprocess.Popen[str]]) -> None:
+    source = """
+import os, signal, time
+def test_good(): pass
+def test_crashes(): os.kill(os.getpid(), signal.SIGKILL)
+def test_never(): pass
+"""
+    crashed = run(source, "--workers", "1")
+    output, _ = crashed.communicate(timeout=PATIENCE)
+    assert "FAILED test_it.py::test_crashes" in output
+    assert "the process that ran this test was ended by SIGKILL" in output
+    assert output.strip().splitlines()[-1].startswith("1 passed, 1 failed, ")
+    assert crashed.returncode == 1
+
+
+def test_workers_report_failures_warnings_and_the_end_of_the_session(run: Callable[..., subprocess.Popen[str]]) -> None:
+    source = """
+import warnings
+import pytest
+@pytest.fixture(scope="session")
+def server():
+    yield
+    raise ValueError("the server does not stop")
+def test_good(server, tmp_path): warnings.warn("mind this")
+def test_bad(): assert "left" == "right"
+"""
+    output, _ = run(source, "--workers", "1").communicate(timeout=PATIENCE)
+    assert "UserWarning: mind this" in output
+    assert "FAILED test_it.py::test_bad - AssertionError: assert 'left' == 'right'" in output
+    assert "ERROR test_it.py::test_bad - ValueError: the server does not stop" in output
+    assert output.strip().splitlines()[-1].startswith("1 passed, 2 failed, ")
 
 
 def test_nothing_is_left_of_a_killed_run(run: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
@@ -86,17 +120,19 @@ def test_nothing_is_left_of_a_killed_run(run: Callable[..., subprocess.Popen[str
 import os, subprocess, time
 def test_long():
     subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    with open({str(tmp_path / "marker")!r}, "w") as file:
-        file.write(os.environ["{watchdog.VARIABLE}"])
+    with open({str(tmp_path / "note")!r}, "w") as file:
+        file.write(f"{{os.getpid()}} {{os.environ['{watchdog.VARIABLE}']}}\\n")
     time.sleep(1000)
 """
-    running = run(source, "-n", "1")
-    marker = tmp_path / "marker"
-    wait_until(lambda: marker.exists() and marker.read_text() != "", "the test runs")
-    assert len(watchdog.marked(marker.read_text())) >= 2
+    running = run(source, "--workers", "1")
+    note = tmp_path / "note"
+    wait_until(lambda: note.exists() and note.read_text().endswith("\n"), "the test runs")
+    worker, marker = note.read_text().split()
+    assert watchdog.marked(marker) != []
     running.kill()
     running.communicate()
-    wait_until(lambda: watchdog.marked(marker.read_text()) == [], "everything of the run has ended")
+    wait_until(lambda: not Path(f"/proc/{worker}").exists(), "the worker has ended")
+    wait_until(lambda: watchdog.marked(marker) == [], "everything of the run has ended")
 
 
 def test_nothing_is_left_of_a_run_whose_make_was_killed(tmp_path: Path) -> None:
@@ -112,7 +148,7 @@ def test_long():
     time.sleep(1000)
 """
     )
-    (tmp_path / "Makefile").write_text(f"test:\n\t{sys.executable} -m pytest -p no:cacheprovider -n 1\n")
+    (tmp_path / "Makefile").write_text(f"test:\n\t{sys.executable} -m pytest -p no:cacheprovider --workers 1\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     make = subprocess.Popen(["make", "test"], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     wait_until(lambda: note.exists() and note.read_text().endswith("\n"), "the test runs")

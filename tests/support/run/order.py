@@ -6,6 +6,7 @@ ran side by side, processors would idle, and later be too few.
 
 from __future__ import annotations
 
+import os
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,11 +40,41 @@ COMPUTING = (
 )
 
 
+class Files:
+    """The files of a run, handed out one by one so that there is something to compute while others wait."""
+
+    def __init__(self, node_ids: Sequence[str], *, in_order: bool, processors: int | None = None) -> None:
+        self._tests: dict[str, list[int]] = {}
+        for number, node_id in enumerate(node_ids):
+            self._tests.setdefault(_file(node_id), []).append(number)
+        self._processors = processors or len(os.sched_getaffinity(0))
+        self._is_waiting = {} if in_order else {name: name.startswith(WAITING) for name in self._tests}
+        self._left = list(self._tests)
+
+    def take(self, under_way: Sequence[str]) -> str | None:
+        """The next file: one that computes while a processor is free, else one that waits."""
+        computing = sum(not self._is_waiting.get(name, False) for name in under_way)
+        wanted = computing >= self._processors
+        fitting = (name for name in self._left if self._is_waiting.get(name, wanted) == wanted)
+        taken = next(fitting, self._left[0] if self._left else None)
+        if taken is not None:
+            self._left.remove(taken)
+        return taken
+
+    def tests(self, name: str) -> list[int]:
+        """The positions of a file's tests in the run."""
+        return self._tests[name]
+
+
+def _file(node_id: str) -> str:
+    return node_id.partition("::")[0]
+
+
 def longest_first(items: Sequence[T], node_id: Callable[[T], str]) -> list[T]:
     """Waiting and computing files in turn, then the rest: unit tests are many and short, and fill what is left."""
     files: dict[str, list[T]] = {}
     for item in items:
-        files.setdefault(node_id(item).partition("::")[0], []).append(item)
+        files.setdefault(_file(node_id(item)), []).append(item)
     waiting = _ranked(list(files), WAITING)
     computing = _ranked([name for name in files if name not in waiting], COMPUTING)
     in_turn = [name for pair in zip_longest(waiting, computing) for name in pair if name is not None]

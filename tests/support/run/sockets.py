@@ -10,8 +10,10 @@ import time
 from contextlib import suppress
 
 _INODE = re.compile(r"socket:\[(\d+)\]")
-# Drivers close connections in threads of their own.
+# Drivers close connections in threads of their own: most within milliseconds.
 _PATIENCE = 10.0
+_SOON = 0.05
+_POLL = 0.005
 
 _kept: set[str] = set()
 
@@ -35,13 +37,17 @@ def keep(opened: socket.socket) -> None:
 
 def left_open(before: dict[str, int]) -> list[str]:
     """What was opened since then and stays open, also after a garbage collection and some time."""
-    if not _opened_since(before):
+    if not _wait_until_closed(before, _SOON):
         return []
     gc.collect()  # here, so that the warning about a socket that nobody closed belongs to this test
-    deadline = time.monotonic() + _PATIENCE
+    return [_describe(descriptor) for descriptor in _wait_until_closed(before, _PATIENCE)]
+
+
+def _wait_until_closed(before: dict[str, int], patience: float) -> list[int]:
+    deadline = time.monotonic() + patience
     while (left := _opened_since(before)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return [_describe(descriptor) for descriptor in left]
+        time.sleep(_POLL)
+    return left
 
 
 def _opened_since(before: dict[str, int]) -> list[int]:

@@ -47,6 +47,11 @@ class ForkedProcess:
         """The exit code, if it has ended."""
         return self._server.exit_code(self.pid)
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Do nothing if it has ended: its parent may have removed it from the process table at any moment."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
     def wait(self, timeout: float) -> int:
         """Wait for its end; returns the exit code."""
         deadline = time.monotonic() + timeout

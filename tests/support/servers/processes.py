@@ -96,20 +96,20 @@ class LcmProcess:
         return self._process is not None and self._process.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
         if number is signal.SIGSTOP:
             suspend(self.pid)
         else:
-            os.kill(self.pid, number)
+            self._process.send_signal(number)
 
     def wait(self, patience: float = PATIENCE) -> int:
         assert self._process is not None
         return self._process.wait(patience)
 
     def end(self) -> None:
-        """End the process in any state."""
+        """End the process in any state; SIGKILL ends a suspended one too."""
         if self.running:
             self.signal(signal.SIGKILL)
-            self.signal(signal.SIGCONT)
             self.wait()
 
     def get(self, path: str) -> tuple[int, Any]:

@@ -64,7 +64,7 @@ class PseudoTerminal:
         os.write(self._master, keys.encode())
 
     def interrupt(self) -> None:
-        os.kill(self.pid, signal.SIGINT)
+        self._process.send_signal(signal.SIGINT)
 
     @property
     def ended(self) -> bool:
@@ -83,7 +83,7 @@ class PseudoTerminal:
     def close(self) -> None:
         """End the process in any state."""
         if not self.ended:
-            os.kill(self.pid, signal.SIGKILL)
+            self._process.send_signal(signal.SIGKILL)
             self.end()
         os.close(self._master)
         os.close(self._own_end)
