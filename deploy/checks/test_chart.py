@@ -374,6 +374,17 @@ def test_the_alerts_are_those_of_the_file(chart: Chart) -> None:
     assert rule["spec"] == yaml.safe_load((DEPLOY / "prometheus-alerts.yml").read_text())
 
 
+def test_alerts_lead_to_the_dashboard_and_the_docs_where_their_addresses_are_known(chart: Chart) -> None:
+    urls = {"LCM_PUBLIC_URL": "https://lcm.example.com", "NOTIFY_DOCS_URL": "https://docs.example.com/lcm/"}
+    rendered = chart.render({"prometheusRule": {"enabled": True}, "settings": urls})
+    (rule,) = of_kind(rendered, "PrometheusRule")
+    (plain,) = yaml.safe_load((DEPLOY / "prometheus-alerts.yml").read_text())["groups"]
+    for there, here in zip(rule["spec"]["groups"][0]["rules"], plain["rules"], strict=True):
+        assert there["annotations"]["page"] == urls["LCM_PUBLIC_URL"] + here["annotations"]["page"]
+        anchor = here["annotations"]["runbook"].removeprefix("docs/")
+        assert there["annotations"]["runbook"] == urls["NOTIFY_DOCS_URL"] + anchor
+
+
 def test_the_demo_is_one_pod_with_a_volume_and_a_token_of_its_own(chart: Chart) -> None:
     objects = chart.render({"demo": True, "settings": {"ETCD_ENDPOINTS": None}})
     (deployment,) = of_kind(objects, "Deployment")

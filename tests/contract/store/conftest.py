@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from pymongo import MongoClient
+from pymongo import AsyncMongoClient
 
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
 from lcm.control_plane.store.mongo.store import MongoStore
@@ -14,20 +14,11 @@ from tests.support.records.store_documents import KINDS
 from tests.support.servers.mongod import database_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
     from typing import Any
 
     from lcm.control_plane.store.port import Kind, Store
-
-
-@pytest.fixture
-def database(mongodb_uri: str) -> Iterator[str]:
-    name = database_name()
-    yield name
-    client: MongoClient[dict[str, Any]]
-    with MongoClient(mongodb_uri) as client:
-        client.drop_database(name)
 
 
 class Bed:
@@ -52,17 +43,23 @@ class Bed:
 @pytest.fixture(params=["memory", "sqlite", "mongo"])
 async def bed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bed]:
     make: Callable[[], Store]
+    uri, database = "", database_name()
     if request.param == "memory":
         disk = MemoryDisk()
         make = lambda: MemoryStore(disk)  # noqa: E731 - one line per adapter
     elif request.param == "sqlite":
         make = lambda: SqliteStore(tmp_path / "lcm.db")  # noqa: E731
     else:
-        uri, database = request.getfixturevalue("mongodb_uri"), request.getfixturevalue("database")
+        uri = request.getfixturevalue("mongodb_uri")
         make = lambda: MongoStore(uri, database)  # noqa: E731
     made = Bed(make)
     yield made
     await made.close()
+    if request.param == "mongo":
+        # The other client has threads, which close its sockets half a second later: each test would wait for them.
+        client: AsyncMongoClient[dict[str, Any]]
+        async with AsyncMongoClient(uri) as client:
+            await client.drop_database(database)
 
 
 @pytest.fixture

@@ -40,6 +40,25 @@ async def test_any_of_and_none_of(store: Store) -> None:
         assert await ids(store, Where(none_of={"name": values})) == others, values
 
 
+async def test_either_field_may_have_one_of_its_values(store: Store) -> None:
+    for number, (name, region) in enumerate([("a", "x"), ("b", "y"), ("c", "x"), (None, "z")]):
+        await store.commit([worker(str(number), name=name, region=region)])
+    expected: list[tuple[dict[str, list[FieldValue]], str]] = [
+        ({"name": ["a", "b"]}, "01"),
+        ({"name": ["b"], "region": ["x"]}, "012"),
+        ({"name": [None], "region": []}, "3"),
+        ({"name": [], "region": []}, ""),
+        ({}, "0123"),
+    ]
+    for either, found in expected:
+        assert await ids(store, Where(either=either)) == list(found), either
+        counted = await store.count_by(WORKERS, ["region"], Where(either=either))
+        assert sum(number for _, number, _ in counted) == len(found), either
+    assert await ids(store, Where(any_of={"region": ["x"]}, either={"name": ["a", "b"]})) == ["0"]
+    with pytest.raises(ValueError, match="declares no field"):
+        await store.find(WORKERS, Where(either={"shape": ["x"]}))
+
+
 async def test_at_least_and_below_compare_values_of_one_type(store: Store) -> None:
     await fill(store, [None, -1, 0, 2.5, 3, "", "a", "b", False, True])
     assert await ids(store, Where(at_least={"name": 0})) == ["2", "3", "4"]

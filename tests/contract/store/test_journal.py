@@ -35,6 +35,16 @@ async def test_entries_are_returned_as_written_in_the_order_of_commits(store: St
     ]
 
 
+async def test_an_entry_keeps_its_team_and_owner(store: Store) -> None:
+    lines = [
+        NewJournalEntry("t", "s", b"{}", START, "team-1", "oidc:https://id#1"),
+        NewJournalEntry("t", "s", b"{}", START),
+    ]
+    await store.commit([], entries=lines)
+    found = [(line.team, line.owner) for line in await store.read_journal(subjects=["s"])]
+    assert found == [("team-1", "oidc:https://id#1"), ("", "")]
+
+
 async def test_a_time_keeps_its_microseconds_in_any_time_zone(store: Store) -> None:
     at = datetime(2026, 7, 1, 12, 0, 0, 123457, tzinfo=timezone(timedelta(hours=2)))
     await store.commit([], entries=[NewJournalEntry("t", "s", b"", at)])

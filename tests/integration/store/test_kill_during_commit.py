@@ -87,7 +87,6 @@ async def test_a_killed_process_on_mongodb(mongodb_uri: str, database: str) -> N
         acknowledged = await asyncio.to_thread(write_and_kill, "mongo", mongodb_uri, database)
         store = MongoStore(mongodb_uri, database)
         await until_available(lambda: store.open(KINDS))  # noqa: B023
-        # The server ends the transaction of a lost client by itself; other commits wait for that.
         await until_available(store.check)
         await until_available(lambda: assert_whole(store, acknowledged))  # noqa: B023
         await store.close()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from pymongo.collection import Collection
+
     from lcm.control_plane.store.mongo.database import Database
     from lcm.control_plane.store.port import JournalEntry, Store
 
@@ -129,6 +131,23 @@ async def test_a_newer_schema_is_rejected(mongodb_uri: str, database: str) -> No
         client[database].meta.update_one({"_id": "schema"}, {"$set": {"version": 99}})
     with pytest.raises(StoreError, match=r"newer LCM \(schema 99"):
         await MongoStore(mongodb_uri, database).open(KINDS)
+
+
+async def test_a_control_plane_of_an_older_schema_writes_no_more(mongodb_uri: str, database: str) -> None:
+    """It was open before the migration, so it did not see the new schema when it started."""
+    store = MongoStore(mongodb_uri, database)
+    await store.open(KINDS)
+    await store.commit([note("a")])
+    client: MongoClient[dict[str, Any]]
+    with MongoClient(mongodb_uri) as client:
+        meta: Collection[dict[str, Any]] = client[database]["meta"]
+        assert meta.find_one({"_id": "head"}) is None  # where schema 1 looks
+        meta.update_one({"_id": "schema"}, {"$set": {"version": 99}})
+        meta.update_one({"_id": mongo_schema.HEAD}, {"$set": {"schema": 99}})
+    with pytest.raises(StoreError, match=r"newer LCM \(schema 99"):
+        await store.commit([note("b")])
+    assert await ids(store, kind=NOTES) == ["a"]
+    await store.close()
 
 
 async def test_an_older_schema_is_migrated_once(

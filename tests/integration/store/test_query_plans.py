@@ -104,7 +104,7 @@ async def test_mongodb_reads_only_live_records(
     client: MongoClient[dict[str, Any]]
     with MongoClient(mongodb_uri) as client:
         records: Collection[dict[str, Any]] = client[database][f"d_{kind.name}"]
-        found = records.find(mongo_queries.all_of(filters), hint=mongo_queries.page_hint(kind, where))
+        found = records.find(mongo_queries.all_of(filters), hint=mongo_queries.page_hint(kind, where, sort))
         read = found.sort(mongo_queries.sort_order(sort)).limit(501).explain()["executionStats"]
         client.drop_database(database)
     assert read["nReturned"] <= LIVE
@@ -138,7 +138,7 @@ async def test_mongodb_searches_texts_without_reading_other_records(
     client: MongoClient[dict[str, Any]]
     with MongoClient(mongodb_uri) as client:
         records: Collection[dict[str, Any]] = client[database][f"d_{kind.name}"]
-        found = records.find(filters, hint=mongo_queries.page_hint(kind, where))
+        found = records.find(filters, hint=mongo_queries.page_hint(kind, where, Sort("name")))
         listed = found.sort([("f_name", 1)]).limit(50).explain()["executionStats"]
         counted = client[database].command(
             "explain",
@@ -154,6 +154,37 @@ async def test_mongodb_searches_texts_without_reading_other_records(
     assert (listed["nReturned"], listed["totalDocsExamined"]) == (1, 1)
     stats = counted.get("executionStats") or counted["stages"][0]["$cursor"]["executionStats"]
     assert stats["totalDocsExamined"] == 0
+
+
+async def test_mongodb_reads_only_the_first_of_many_matches_of_a_search(mongodb_uri: str, database: str) -> None:
+    """Of a search that matches many records, which the page has counted, those after the page are not read."""
+    store = MongoStore(mongodb_uri, database)
+    await store.open([WORKERS])
+    names = [f"w-{number:04}" for number in range(600)]
+    common: dict[str, FieldValue] = {"status": "RUNNING", "urgency": 6}
+    shown = {name: common.get(name) for name in WORKERS.fields}
+    fields = [{**shown, "attention": name, SEARCH_FIELD: f"{name} i-0abc"} for name in names]
+    await store.commit([Put(WORKERS, each, b"{}", None, found) for each, found in zip(names, fields, strict=True)])
+    where = replace(NOT_TERMINATED, contains_all={SEARCH_FIELD: ["i-0"]})
+    client: MongoClient[dict[str, Any]]
+    with MongoClient(mongodb_uri) as client:
+        client[database].command({"profile": 2})
+        counted = await store.count_by(WORKERS, ["urgency"], where)
+        page = await store.find(WORKERS, where, sort=Sort("attention"), limit=50)
+        narrow = replace(where, contains_all={SEARCH_FIELD: ["i-0", "w-0599"]})
+        await store.count_by(WORKERS, ["urgency"], narrow)
+        found = await store.find(WORKERS, narrow, sort=Sort("attention"), limit=50)
+        client[database].command({"profile": 0})
+        profile: Collection[dict[str, Any]] = client[database]["system.profile"]
+        finds = profile.find({"op": "query", "command.find": f"d_{WORKERS.name}"})
+        read = [each["docsExamined"] for each in finds]
+        client.drop_database(database)
+    await store.close()
+    assert counted == [((6,), 600, ())]
+    assert [stored.id for stored in page.items] == names[:50]
+    assert [stored.id for stored in found.items] == ["w-0599"]
+    assert len(read) == 2
+    assert max(read) <= 60
 
 
 @pytest.mark.parametrize("adapter", ["sqlite", "mongo"])

@@ -126,12 +126,17 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class NewJournalEntry:
-    """An entry to append to the journal, which holds audit, history and events in one order."""
+    """An entry to append to the journal, which holds audit, history and events in one order.
+
+    `team` and `owner` are those of its subject; without a team it is for roles of the whole fleet only.
+    """
 
     topic: str
     subject: str
     body: bytes
     at: datetime
+    team: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,8 @@ class JournalEntry:
     subject: str
     body: bytes
     at: datetime
+    team: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +165,7 @@ class Where:
     below: Mapping[str, FieldValue] = field(default_factory=dict)
     contains: Mapping[str, str] = field(default_factory=dict)  # case-insensitive
     contains_all: Mapping[str, Sequence[str]] = field(default_factory=dict)  # each of the texts, case-insensitive
+    either: Mapping[str, Sequence[FieldValue]] = field(default_factory=dict)  # one of the fields has one of its values
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ class KindRegistry:
         for entry in entries:
             check_text(entry.topic, "a topic")
             check_text(entry.subject, "a subject")
+            check_text(entry.team, "a team")
+            check_text(entry.owner, "an owner")
             _check_body(entry.body)
             to_micros(entry.at)
 
@@ -64,7 +66,7 @@ class KindRegistry:
             raise ValueError(f"skip must be 0 to {MAX_SKIPPED}, not {skip}")
         if sort is not None and sort.by is not None:
             check_fields(kind, (sort.by,))
-        for lists in (where.any_of, where.none_of):
+        for lists in (where.any_of, where.none_of, where.either):
             check_fields(kind, lists)
             for name, values in lists.items():
                 for value in values:

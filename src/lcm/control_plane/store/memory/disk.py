@@ -72,7 +72,9 @@ class MemoryDisk:
                 self._owners[write.kind.name, name, value] = write.id
         first = self._cursor + 1
         recorded = [
-            JournalEntry(journal_cursor(number), entry.topic, entry.subject, bytes(entry.body), entry.at)
+            JournalEntry(
+                journal_cursor(number), entry.topic, entry.subject, bytes(entry.body), entry.at, entry.team, entry.owner
+            )
             for number, entry in enumerate(commit.entries, first)
         ]
         self._journal += recorded
@@ -127,6 +129,7 @@ def _matches(fields: Mapping[str, FieldValue], where: Where) -> bool:
     return (
         all(_is_one_of(fields.get(name), values) for name, values in where.any_of.items())
         and not any(_is_one_of(fields.get(name), values) for name, values in where.none_of.items())
+        and (not where.either or any(_is_one_of(fields.get(name), values) for name, values in where.either.items()))
         and all(_is_at_least(fields.get(name), bound) for name, bound in where.at_least.items())
         and all(_is_below(fields.get(name), bound) for name, bound in where.below.items())
         and all(_contains(fields.get(name), text) for name, text in where.contains.items())

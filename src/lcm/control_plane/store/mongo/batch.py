@@ -8,7 +8,14 @@ from pymongo import DeleteOne, InsertOne, ReplaceOne
 
 from lcm.control_plane.store.adapter_rules import released_unique_values, require_commit_allowed
 from lcm.control_plane.store.cursors import journal_cursor
-from lcm.control_plane.store.mongo.database import HEAD, JOURNAL, META, collection
+from lcm.control_plane.store.mongo.database import (
+    HEAD,
+    JOURNAL,
+    META,
+    MIGRATIONS,
+    collection,
+    require_known_schema,
+)
 from lcm.control_plane.store.mongo.queries import to_mongo
 from lcm.control_plane.store.port import Put, StoreError
 from lcm.control_plane.store.values import to_micros
@@ -46,8 +53,10 @@ class CommitBatch:
         """Read, check and write in the session's transaction; returns the result or error of each commit."""
         entries = sum(len(commit.entries) for commit in self._commits)
         moves = {"revision": len(self._commits), "cursor": entries}
-        head = await database[META].find_one_and_update({"_id": HEAD}, {"$inc": moves}, session=session)
+        mine = {"_id": HEAD, "schema": {"$lte": len(MIGRATIONS)}}
+        head = await database[META].find_one_and_update(mine, {"$inc": moves}, session=session)
         if head is None:
+            await require_known_schema(database)  # a newer control plane may have migrated it meanwhile
             raise StoreError(f"database {database.name} lacks its head document: restore a backup")
         await self._read(database, session)
         revision, cursor = int(head["revision"]), int(head["cursor"])
@@ -117,6 +126,7 @@ class CommitBatch:
                 "subject": entry.subject,
                 "at": to_micros(entry.at),
                 "body": bytes(entry.body),
+                **{name: text for name, text in (("team", entry.team), ("owner", entry.owner)) if text},
             }
             self._lines.append({"_id": number, **line})
         return [journal_cursor(cursor + number) for number in range(1, len(commit.entries) + 1)]

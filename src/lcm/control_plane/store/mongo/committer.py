@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pymongo
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from lcm.control_plane.store.mongo.abandoned import LOOK_SECONDS
 from lcm.control_plane.store.mongo.batch import CommitBatch
 from lcm.control_plane.store.mongo.database import translate_error
 from lcm.control_plane.store.port import StoreError, StoreUnavailableError
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from pymongo.asynchronous.client_session import AsyncClientSession
 
     from lcm.control_plane.store.adapter_rules import Commit
+    from lcm.control_plane.store.mongo.abandoned import AbandonedTransactions
     from lcm.control_plane.store.mongo.database import Database
 
 MAX_BATCH = 64
 
 # Spreads out control planes that collide on the head document.
 _BACKOFF = Backoff(base=0.005, multiplier=2.0, max_delay=0.5, jitter=0.8)
+
+_INTERRUPTED = 11601  # another control plane took this one for dead and ended its session
 
 
 class _Job(NamedTuple):
@@ -37,8 +41,15 @@ class _Job(NamedTuple):
 class Committer:
     """Runs commits in order, up to 64 in one transaction, one transaction at a time."""
 
-    def __init__(self, database: Database, timeout: float, on_commit: Callable[[AsyncClientSession], None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        timeout: float,
+        on_commit: Callable[[AsyncClientSession], None],
+        abandoned: AbandonedTransactions,
+    ) -> None:
         self._database = database
+        self._abandoned = abandoned
         self._timeout = timeout
         self._on_commit = on_commit
         self._jobs: asyncio.Queue[_Job | None] = asyncio.Queue()
@@ -91,15 +102,23 @@ class Committer:
             return [error] * len(commits)
 
     async def _until_done(self, commits: Sequence[Commit]) -> Sequence[Any]:
-        """Retry a transaction that certainly did not happen, until the driver's timeout."""
+        """Retry a transaction that certainly did not happen, until the driver's timeout.
+
+        While it waits for another one, look whether that is one nobody will finish.
+        """
         retries = 0
+        loop = asyncio.get_running_loop()
+        looked_at = loop.time()
         while True:
             try:
                 async with self._database.client.start_session(causal_consistency=True) as session:
                     return await self._transact(session, commits)
             except PyMongoError as error:
-                if not error.has_error_label("TransientTransactionError") or error.timeout:
+                if not _did_not_happen(error) or error.timeout:
                     raise
+            if loop.time() - looked_at >= LOOK_SECONDS:
+                await self._abandoned.end()
+                looked_at = loop.time()
             await asyncio.sleep(_BACKOFF.delay(retries))
             retries += 1
 
@@ -125,10 +144,23 @@ class Committer:
                 await session.commit_transaction()
                 return
             except PyMongoError as error:
-                if not error.has_error_label("UnknownTransactionCommitResult") or error.timeout:
+                if not _may_have_happened(error) or error.timeout:
                     raise
             await asyncio.sleep(_BACKOFF.delay(retries))
             retries += 1
+
+
+def _did_not_happen(error: PyMongoError) -> bool:
+    """Whether the transaction was aborted, or will be: an interruption of its last step does not get here."""
+    return error.has_error_label("TransientTransactionError") or _is_interruption(error)
+
+
+def _may_have_happened(error: PyMongoError) -> bool:
+    return error.has_error_label("UnknownTransactionCommitResult") or _is_interruption(error)
+
+
+def _is_interruption(error: PyMongoError) -> bool:
+    return isinstance(error, OperationFailure) and error.code == _INTERRUPTED
 
 
 def _resolve_future(job: _Job, outcome: Any) -> None:

@@ -13,6 +13,7 @@ from lcm.control_plane.store.port import StoreError, StoreUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from pymongo.asynchronous.client_session import AsyncClientSession
     from pymongo.asynchronous.database import AsyncDatabase
 
     from lcm.control_plane.store.port import Kind
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 
 META, JOURNAL, SAMPLES = "meta", "journal", "samples"
-HEAD = "head"  # the document in META that every commit moves
+_FIRST_HEAD = "head"  # of schema 1
+HEAD = "head-2"  # the document in META that every commit moves; `schema` is the version that may
 CHECK_ID = "check"  # the document in META that every control plane writes each second
 RESTORE_ID = "restore"  # the document in META that is there until a restore is complete
 _SCHEMA_ID = "schema"
@@ -30,14 +32,29 @@ _SCHEMA_ID = "schema"
 
 async def _create_v1(database: Database) -> None:
     with suppress(DuplicateKeyError):
-        await database[META].insert_one({"_id": HEAD, "revision": 0, "cursor": 0})
+        await database[META].insert_one({"_id": _FIRST_HEAD, "revision": 0, "cursor": 0})
     await database[JOURNAL].create_indexes([_index("topic", "_id"), _index("subject", "_id")])
     await database[SAMPLES].create_indexes([_index("series", "subject", "at", "_id"), _index("series", "at", "_id")])
 
 
+async def _move_head_v2(database: Database) -> None:
+    """Journal entries have a team and an owner. A control plane that would write them without must not write at all.
+
+    It fails as soon as the head is not where it looks. From this version on, each commit compares the schema.
+    """
+
+    async def move(session: AsyncClientSession) -> None:
+        head = await database[META].find_one_and_delete({"_id": _FIRST_HEAD}, session=session)
+        if head is not None and await database[META].find_one({"_id": HEAD}, session=session) is None:
+            await database[META].insert_one({**head, "_id": HEAD, "schema": 2}, session=session)
+
+    async with database.client.start_session() as session:
+        await session.with_transaction(move)
+
+
 # MIGRATIONS[n] upgrades version n to n + 1. Several control planes may run one at the same time, or repeat it after
 # an interruption: a migration must be idempotent.
-MIGRATIONS: Sequence[Callable[[Database], Awaitable[None]]] = (_create_v1,)
+MIGRATIONS: Sequence[Callable[[Database], Awaitable[None]]] = (_create_v1, _move_head_v2)
 
 
 async def require_replica_set(database: Database) -> None:
@@ -58,6 +75,16 @@ async def require_complete(database: Database) -> None:
 
 async def migrate(database: Database) -> None:
     """Migrate the schema. A newer schema is an error."""
+    version = await require_known_schema(database)
+    for number, step in enumerate(MIGRATIONS[version:], version + 1):
+        await step(database)
+        # Never lower it: another control plane may have migrated further.
+        await database[META].update_one({"_id": _SCHEMA_ID}, {"$max": {"version": number}}, upsert=True)
+        await database[META].update_one({"_id": HEAD}, {"$max": {"schema": number}})
+
+
+async def require_known_schema(database: Database) -> int:
+    """The version of the schema; raises for one of a newer LCM."""
     schema = await database[META].find_one({"_id": _SCHEMA_ID})
     version = int(schema["version"]) if schema else 0
     if version > len(MIGRATIONS):
@@ -65,10 +92,7 @@ async def migrate(database: Database) -> None:
             f"database {database.name} was written by a newer LCM (schema {version}, this version supports"
             f" {len(MIGRATIONS)}): run that version, or restore a backup made before it"
         )
-    for number, step in enumerate(MIGRATIONS[version:], version + 1):
-        await step(database)
-        # Never lower it: another control plane may have migrated further.
-        await database[META].update_one({"_id": _SCHEMA_ID}, {"$max": {"version": number}}, upsert=True)
+    return version
 
 
 async def prepare_kind(database: Database, kind: Kind) -> None:
@@ -111,13 +135,13 @@ def _index(*fields: str, name: str | None = None) -> IndexModel:
 
 
 _MAX_TEXT = 300
-_ACCESS_DENIED_CODES = (13, 18, 8000)  # Unauthorized, AuthenticationFailed, Atlas
+ACCESS_DENIED_CODES = (13, 18, 8000)  # Unauthorized, AuthenticationFailed, Atlas
 
 
 def translate_error(error: PyMongoError) -> StoreUnavailableError:
     """The error with what to do about it. The driver's message names servers but never the password."""
     text = str(error)[:_MAX_TEXT]
-    if isinstance(error, OperationFailure) and error.code in _ACCESS_DENIED_CODES:
+    if isinstance(error, OperationFailure) and error.code in ACCESS_DENIED_CODES:
         return StoreUnavailableError(f"MongoDB rejects this user. Check name, password and roles in the URI ({text})")
     if isinstance(error, ServerSelectionTimeoutError):
         return StoreUnavailableError(f"MongoDB has no reachable primary. Check servers and network ({text})")

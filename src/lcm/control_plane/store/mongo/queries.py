@@ -12,10 +12,10 @@ from lcm.control_plane.store.mongo.database import field_index, grouped_index, s
 from lcm.control_plane.store.values import fold, order_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lcm.control_plane.store.cursors import PagePosition
-    from lcm.control_plane.store.port import Kind, Put, Sort, Where
+    from lcm.control_plane.store.port import FieldValue, Kind, Put, Sort, Where
 
 Filter: TypeAlias = dict[str, Any]
 
@@ -34,6 +34,7 @@ def conditions(where: Where) -> list[Filter]:
     return [
         *({f"f_{name}": {"$in": list(values)}} for name, values in where.any_of.items()),
         *({f"f_{name}": {"$nin": list(values)}} for name, values in where.none_of.items()),
+        *([_one_of(where.either)] if where.either else []),
         *({f"f_{name}": {"$gte": bound}} for name, bound in where.at_least.items()),
         *({f"f_{name}": {"$lt": bound}} for name, bound in where.below.items()),
         *({f"t_{name}": {"$regex": re.escape(fold(text))}} for name, text in where.contains.items()),
@@ -43,6 +44,10 @@ def conditions(where: Where) -> list[Filter]:
             for text in texts
         ),
     ]
+
+
+def _one_of(choices: Mapping[str, Sequence[FieldValue]]) -> Filter:
+    return {"$or": [{f"f_{name}": {"$in": list(values)}} for name, values in choices.items()]}
 
 
 def all_of(filters: Sequence[Filter]) -> Filter:
@@ -74,10 +79,14 @@ def sort_order(sort: Sort) -> list[tuple[str, int]]:
     return [*([(f"f_{sort.by}", direction)] if sort.by else []), ("_id", direction)]
 
 
-def page_hint(kind: Kind, where: Where) -> str | None:
-    """The index to read a list from; None: MongoDB chooses."""
+def page_hint(kind: Kind, where: Where, sort: Sort, *, is_broad: bool = False) -> str | None:
+    """The index to read a list from; None: MongoDB chooses.
+
+    Of a broad search, one that matches many documents, the first in order are soon found in the index of the order.
+    From the index for searches, all that match would be read and sorted.
+    """
     if _is_search(kind, where):
-        return search_index(kind)
+        return field_index(sort.by) if is_broad and sort.by is not None else search_index(kind)
     field = kind.index_for(where)
     return None if field is None else field_index(field)
 
@@ -91,7 +100,7 @@ def count_pipeline(fields: Sequence[str], where: Where, sums: Sequence[str]) -> 
 
 def count_hint(kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> str | None:
     """The index that covers a count. Without a condition, MongoDB would not choose it."""
-    needed = {*fields, *sums, *where.any_of, *where.none_of, *where.at_least, *where.below}
+    needed = {*fields, *sums, *where.any_of, *where.none_of, *where.either, *where.at_least, *where.below}
     if _is_search(kind, where) and needed <= set(kind.listed):
         return search_index(kind)
     return (

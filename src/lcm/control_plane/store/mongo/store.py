@@ -21,6 +21,7 @@ from lcm.control_plane.store.cursors import (
     parse_page_cursor,
 )
 from lcm.control_plane.store.mongo import queries
+from lcm.control_plane.store.mongo.abandoned import AbandonedTransactions, application_name
 from lcm.control_plane.store.mongo.committer import Committer
 from lcm.control_plane.store.mongo.database import (
     CHECK_ID,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 
     CountGroup: TypeAlias = tuple[tuple[FieldValue, ...], int, tuple[float, ...]]
 
+_BROAD = 8  # times as many matches as a page shows: then they are read in order instead of being sorted
+_REMEMBERED_SEARCHES = 200
 _DECODE_BATCH = 500  # larger batches would block the event loop
 
 
@@ -77,27 +80,33 @@ class MongoStore:
         self._committer: Committer | None = None
         self._latest: tuple[Any, Any] | None = None
         self._counts: FreshSingleflight[Sequence[CountGroup]] = FreshSingleflight()
+        self._matches: dict[tuple[str, str], int] = {}  # of the latest searches: how many documents matched
 
     async def open(self, kinds: Sequence[Kind]) -> None:
         self._catalogue = validation.KindRegistry(kinds)
+        name = application_name(self._name)
         try:
-            client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(self._uri, appname="lcm", **self._options)
+            client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(self._uri, appname=name, **self._options)
         except (PyMongoError, ValueError) as error:
             # The driver's message may quote the URI, which may contain a password.
             raise StoreError(f"the MongoDB URI is invalid ({type(error).__name__})") from None
         majority = {"read_concern": ReadConcern("majority"), "write_concern": WriteConcern("majority")}
         database: Database = client.get_database(self._name, **majority)  # type: ignore[arg-type]
+        abandoned = AbandonedTransactions(database)
         try:
             with translated_errors(), pymongo.timeout(self._timeout):
                 await require_replica_set(database)
                 await require_complete(database)
-                await migrate(database)
-                for kind in kinds:
-                    await prepare_kind(database, kind)
+                await abandoned.end()  # if this process was killed before, its transaction is idle from now on
+                async with abandoned.watched():
+                    await migrate(database)
+                    for kind in kinds:
+                        await prepare_kind(database, kind)
         except BaseException:
             await client.close()
             raise
-        self._database, self._committer = database, Committer(database, self._timeout, self._remember_times)
+        self._database = database
+        self._committer = Committer(database, self._timeout, self._remember_times, abandoned)
 
     async def close(self) -> None:
         if self._committer is not None:
@@ -154,6 +163,7 @@ class MongoStore:
         filters = queries.conditions(where)
         if after is not None:
             filters.append(queries.after_position(sort, parse_page_cursor(kind, sort, after)))
+        is_broad = after is None and (skip + limit) * _BROAD <= self._matches.get((kind.name, repr(where)), 0)
         field = f"f_{sort.by}" if sort.by else "_id"
         rows = await self._rows(
             collection(kind),
@@ -161,7 +171,7 @@ class MongoStore:
             queries.sort_order(sort),
             limit + 1,
             projection={**_DOCUMENT_PROJECTION, field: 1},
-            hint=queries.page_hint(kind, where),
+            hint=queries.page_hint(kind, where, sort, is_broad=is_broad),
             skip=skip,
         )
         items = [_to_stored(row) for row in rows[:limit]]
@@ -178,7 +188,17 @@ class MongoStore:
         validation.check_fields(kind, (*fields, *sums))
         # A count reads every key of its index: concurrent requests for the same count share one query.
         key = (kind.name, tuple(fields), repr(where), tuple(sums))
-        return await self._counts.run(key, lambda: self._count(kind, fields, where, sums))
+        groups = await self._counts.run(key, lambda: self._count(kind, fields, where, sums))
+        if where.contains or where.contains_all:
+            self._remember_matches((kind.name, repr(where)), sum(count for _, count, _ in groups))
+        return groups
+
+    def _remember_matches(self, search: tuple[str, str], matches: int) -> None:
+        """A list of the same search is read next. The number decides only from which index, never what is found."""
+        self._matches.pop(search, None)
+        self._matches[search] = matches
+        if len(self._matches) > _REMEMBERED_SEARCHES:
+            del self._matches[next(iter(self._matches))]
 
     async def _count(
         self, kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]
@@ -228,7 +248,15 @@ class MongoStore:
         ]
         rows = await self._rows(JOURNAL, filters, [("_id", -1 if newest_first else 1)], limit)
         return [
-            JournalEntry(journal_cursor(row["_id"]), row["topic"], row["subject"], row["body"], from_micros(row["at"]))
+            JournalEntry(
+                journal_cursor(row["_id"]),
+                row["topic"],
+                row["subject"],
+                row["body"],
+                from_micros(row["at"]),
+                row.get("team", ""),
+                row.get("owner", ""),
+            )
             for row in rows
         ]
 

@@ -37,9 +37,9 @@ def apply_commit(connection: sqlite3.Connection, commit: Commit) -> Sequence[str
         _write(connection, write, revision)
     numbers = range(cursor - len(commit.entries) + 1, cursor + 1)
     connection.executemany(
-        "INSERT INTO journal VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO journal (cursor, topic, subject, at, body, team, owner) VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
-            (number, entry.topic, entry.subject, to_micros(entry.at), entry.body)
+            (number, entry.topic, entry.subject, to_micros(entry.at), entry.body, entry.team, entry.owner)
             for number, entry in zip(numbers, commit.entries, strict=True)
         ],
     )

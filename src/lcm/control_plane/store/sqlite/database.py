@@ -54,7 +54,14 @@ def _create_v1(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: Sequence[Callable[[sqlite3.Connection], None]] = (_create_v1,)  # MIGRATIONS[n] upgrades version n to n + 1
+def _add_teams_v2(connection: sqlite3.Connection) -> None:
+    """Journal entries have a team and an owner."""
+    for column in ("team", "owner"):
+        connection.execute(f"ALTER TABLE journal ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
+
+
+# MIGRATIONS[n] upgrades version n to n + 1
+MIGRATIONS: Sequence[Callable[[sqlite3.Connection], None]] = (_create_v1, _add_teams_v2)
 
 
 def open_writer(path: Path, kinds: Sequence[Kind]) -> sqlite3.Connection:

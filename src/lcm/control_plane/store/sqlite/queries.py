@@ -104,7 +104,7 @@ def journal_query(
     newest_first: bool,
     limit: int,
 ) -> SqlQuery:
-    """Rows (cursor, topic, subject, at, body). Each subject or topic is read from its index up to the limit."""
+    """Rows (cursor, topic, subject, at, body, team, owner), by subject or topic each from its index up to the limit."""
     direction = "DESC" if newest_first else "ASC"
     shared = SqlQuery("1")
     if after is not None:
@@ -124,7 +124,7 @@ def journal_query(
         condition = f"{column} = ? AND {shared.sql}" if key else shared.sql
         parameters += [*key, *shared.parameters, limit]
         branches.append(
-            "SELECT * FROM (SELECT cursor, topic, subject, at, body FROM journal"  # noqa: S608 - only constants
+            "SELECT * FROM (SELECT cursor, topic, subject, at, body, team, owner FROM journal"  # noqa: S608 - only constants
             f" WHERE {condition} ORDER BY cursor {direction} LIMIT ?)"
         )
     return SqlQuery(f"{' UNION ALL '.join(branches)} ORDER BY cursor {direction} LIMIT ?", [*parameters, limit])
@@ -139,7 +139,7 @@ def _source(kind: Kind, where: Where, index: str | None = None) -> str:
 
 def _conditions(where: Where, index: str | None = None) -> SqlQuery:
     query = SqlQuery("1")
-    for sql, parameters in _each_condition(where, index):
+    for sql, parameters in (*_each_condition(where, index), *_either(where)):
         query.sql += f" AND {sql}"
         query.parameters += parameters
     return query
@@ -168,6 +168,12 @@ def _each_condition(where: Where, index: str | None) -> Iterator[tuple[str, list
     for name, texts in where.contains_all.items():
         for text in texts:
             yield f"instr(t_{name}, ?) > 0", [fold(text)]
+
+
+def _either(where: Where) -> Iterator[tuple[str, list[Column]]]:
+    if where.either:
+        choices = [f"f_{name} IN ({_placeholders(values)})" for name, values in where.either.items()]
+        yield f"({' OR '.join(choices)})", [to_column(value) for values in where.either.values() for value in values]
 
 
 def _outside(column: str, values: list[Column]) -> tuple[str, list[Column]]:

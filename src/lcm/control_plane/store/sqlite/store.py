@@ -164,8 +164,8 @@ class SqliteStore:
         end = parse_journal_cursor(before) if before is not None else None
         rows = await self._query(journal_query(begin, end, topics, subjects, newest_first, limit))
         return [
-            JournalEntry(journal_cursor(number), topic, subject, body, from_micros(at))
-            for number, topic, subject, at, body in rows
+            JournalEntry(journal_cursor(number), topic, subject, body, from_micros(at), team, owner)
+            for number, topic, subject, at, body, team, owner in rows
         ]
 
     async def trim_journal(self, topic: str, *, through: str, limit: int = 1000) -> int:
