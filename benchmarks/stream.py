@@ -7,6 +7,8 @@ import json
 import resource
 import time
 from array import array
+from functools import partial
+from itertools import count
 
 from benchmarks.store import WORKERS, waits
 from benchmarks.support.control_plane import STATUSES, TOKEN, Served, served_plane, worker_id
@@ -20,17 +22,19 @@ SECONDS = 30
 CHANGES = CHANGES_PER_SECOND * SECONDS
 SETTLERS = 8
 SETTLING = 400  # changes that each connection makes before the first listener
-TOGETHER = 50  # listeners that connect at a time
+TOGETHER = 50  # listeners that connect at a time, with a token: its limit of streams
 PATIENCE = 60.0
 
 _MARK = b'"hold":{"reason":"change '
 _DIGITS = 6
+_tokens = count(1)
 
 
 class Log:
     """The time of each change request, and its delay to each listener."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: int = CHANGES * LISTENERS) -> None:
+        self._expected = expected
         self.asked: dict[bytes, float] = {}
         self.delays = array("d")
         self.complete = asyncio.Event()
@@ -40,15 +44,16 @@ class Log:
         if began is None:
             return
         self.delays.append((time.perf_counter() - began) * 1000)
-        if len(self.delays) == CHANGES * LISTENERS:
+        if len(self.delays) == self._expected:
             self.complete.set()
 
 
 class Listener(asyncio.Protocol):
     """Finds the mark of a change in the stream; it counts when its event is complete."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, token: str) -> None:
         self._log = log
+        self._token = token
         self._rest = b""
         self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.transport: asyncio.BaseTransport | None = None
@@ -56,7 +61,7 @@ class Listener(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(head("GET", "/api/events/stream", TOKEN))
+        transport.write(head("GET", "/api/events/stream", self._token))
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data
@@ -71,16 +76,19 @@ class Listener(asyncio.Protocol):
                 self._log.heard(event[begin : begin + _DIGITS])
 
 
-async def all_listening(port: int, log: Log) -> list[Listener]:
-    """Connect in batches: a thousand at once would measure the socket's backlog."""
+async def all_listening(port: int, log: Log, number: int = LISTENERS) -> list[Listener]:
+    """Connect in batches: a thousand at once would measure the socket's backlog. A caller may have no more of them."""
     loop = asyncio.get_running_loop()
+    admin = await Connection.to(port, TOKEN)
     listeners: list[Listener] = []
-    while len(listeners) < LISTENERS:
-        some = await asyncio.gather(
-            *(loop.create_connection(lambda: Listener(log), "127.0.0.1", port) for _ in range(TOGETHER))
-        )
+    while len(listeners) < number:
+        request = {"name": f"listeners-{next(_tokens)}", "role": "viewer"}
+        token = json.loads(await admin.ask("POST", "/api/tokens", json.dumps(request).encode()))["token"]
+        make = partial(Listener, log, token)
+        some = await asyncio.gather(*(loop.create_connection(make, "127.0.0.1", port) for _ in range(TOGETHER)))
         listeners += [listener for _, listener in some]
         await asyncio.wait_for(asyncio.gather(*(listener.greeted for _, listener in some)), PATIENCE)
+    await admin.close()
     return listeners
 
 

@@ -28,7 +28,7 @@ from tests.support.servers.mongod import MongoServer
 from tests.support.servers.processes import LcmProcess, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from lcm.control_plane.store.port import Store
 
@@ -93,6 +93,7 @@ class Served:
     pid: int
     etcd: str
     folder: Path
+    told: Mapping[str, str]
 
     @property
     def rss(self) -> float:
@@ -133,7 +134,7 @@ def served_plane(
         try:
             asyncio.run(_fill(store, record, count))
             process.start()
-            served = Served(port, process.pid, etcd.endpoint, folder)
+            served = Served(port, process.pid, etcd.endpoint, folder, told)
             wait_until(lambda: process.get("/ready")[0] == 200, "the control plane is ready")
             # Wait for the mirror: while it writes a key per worker to etcd, it would dominate the measurement.
             _wait_for_mirror(served)
@@ -141,6 +142,21 @@ def served_plane(
         finally:
             process.end()
             etcd.stop()
+
+
+@contextmanager
+def one_more(first: Served) -> Iterator[Served]:
+    """Another control plane on the same store and the same etcd."""
+    port = free_ports(1)[0]
+    told = {**first.told, "CONTROL_PLANE_PORT": str(port), "LCM_DATA_DIR": str(first.folder / "second")}
+    process = LcmProcess(first.folder, "second", "control-plane", env=told)
+    process.port = port
+    try:
+        process.start()
+        wait_until(lambda: process.get("/ready")[0] == 200, "the second control plane is ready")
+        yield Served(port, process.pid, first.etcd, first.folder, told)
+    finally:
+        process.end()
 
 
 async def _fill(store: Store, record: Callable[[int], Put], count: int) -> None:

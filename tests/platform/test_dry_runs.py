@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -13,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from lcm.cli.commands import definitions, lablets, settings
 from lcm.cli.commands import fleet as fleet_commands
+from lcm.cli.commands.lablet import changes, seat_links
 from lcm.cli.commands.worker import actions as worker_actions
 from lcm.cli.commands.worker import edit as worker_edit
 from lcm.cli.errors import CommandError
@@ -25,6 +27,7 @@ from lcm.cml.types import CMLActivityEvent
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.change_preview import PreviewWorkerRequest, WorkerAction
+from lcm.model.formatting import format_instant
 from lcm.model.lablet.record import CreateLabletRequest, LabletRequirements
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.cost import current_cost
@@ -289,8 +292,8 @@ async def test_license_operations(tmp_path: Path) -> None:
         await fleet.people.fleet.hold(HOLD)
         release = await tried(fleet, worker_edit.license_worker, "alpha", "deregister")
         assert release["then"] == (
-            "Its license token is deleted at once. After the release of the hold, CML will deregister as soon as it"
-            " responds; Cisco then no longer counts the license."
+            "Its license token will be deleted at once. After the release of the hold, CML will deregister as soon as"
+            " it responds; Cisco then no longer counts the license."
         )
         assert not (await fleet.worker(worker.id)).has_license_token
         await asyncio.sleep(600)
@@ -337,9 +340,9 @@ async def test_lablets_and_definitions() -> None:
         fleet = whole.fleet
         worker = await fleet.running("alpha")
         await whole.define("pair", SMALL)
-        create = await tried(fleet, lablets.create_lablet, "pair", name="one")
+        create = await tried(fleet, lablets.create_lablet, "pair", name="one", ttl="4h")
         assert create["then"].startswith("It would be placed on alpha ")
-        assert create["cost"] == "Nothing more than now."
+        assert create["cost"] == "No additional cost."
         (lablet,) = await whole.lablets()
         lablet = await whole.until_status(lablet, LabletStatus.RUNNING)
         assert lablet.worker_id == worker.id
@@ -363,9 +366,43 @@ async def test_lablets_and_definitions() -> None:
         )
         assert (await fleet.people.lablets.preview(CreateLabletRequest(definition="pair"))).definition == "pair@1"
 
-        end = await tried(fleet, lablets.terminate_lablet, "one", yes=True)
-        assert end["then"].startswith("The lab on alpha will be stopped, wiped and deleted;")
-        assert end["lab"].startswith("2 nodes on alpha, with all work of ")
+        reset = await tried(fleet, changes.reset_lablet, "one", yes=True)
+        assert reset["one"] == "RUNNING → INSTANTIATING"
+        assert reset["then"] == (
+            "The lab on alpha will be stopped, wiped and deleted; then a new one will be made from pair@1 on alpha, and"
+            " started. Its host, ports and end stay."
+        )
+        assert reset["lab"].startswith("2 nodes on alpha, with all work of ")
+        again = await whole.until_status(lablet, LabletStatus.RUNNING)
+        assert again.lab_id not in (None, lablet.lab_id)
+        assert [lab.id for lab in whole.servers.labs()] == [again.lab_id]
+        for name in ("worker_id", "ports", "expires_at"):
+            assert getattr(again, name) == getattr(lablet, name), name
+
+        assert again.expires_at is not None
+        extend = await tried(fleet, changes.extend_lablet, "one", by="30m")
+        end = again.expires_at + timedelta(minutes=30)
+        assert extend["one"] == f"ends {format_instant(again.expires_at)} → {format_instant(end)}"
+        assert extend["then"].startswith("It will end in 4 hours 2")
+        assert (await whole.lablet(lablet.id)).expires_at == end
+        with pytest.raises(Exception, match="168 hours after it began") as refusal:
+            await changes.extend_lablet(a_session(fleet, dry_run=True), "one", by="200h")
+        assert str(refusal.value).startswith("this would be rejected: minutes: its end may be at most ")
+
+        given = await tried(fleet, seat_links.seat_link, "one", expires="4h")
+        assert given["one"] == "whoever opens the link can use, extend, reset and end this lablet"
+        (link,) = [each async for each in fleet.people.seat_links.list(lablet.id)]
+        assert (link.expires_at - link.created_at, link.revoked_at) == (timedelta(hours=4), None)
+        with pytest.raises(CommandError, match=f"one has no open link with this id; it has: {link.id}"):
+            await seat_links.seat_link(a_session(fleet, dry_run=False), "one", revoke="seat-none")
+        revoked = await tried(fleet, seat_links.seat_link, "one", revoke="all")
+        assert revoked[link.id] == "will be revoked; what it has opened will end"
+        (link,) = [each async for each in fleet.people.seat_links.list(lablet.id)]
+        assert link.revoked_at is not None
+
+        ending = await tried(fleet, lablets.terminate_lablet, "one", yes=True)
+        assert ending["then"].startswith("The lab on alpha will be stopped, wiped and deleted;")
+        assert ending["lab"].startswith("2 nodes on alpha, with all work of ")
         await whole.until_status(lablet, LabletStatus.TERMINATED)
         assert whole.servers.labs() == []
 

@@ -47,7 +47,7 @@ async def test_hold_the_fleet() -> None:
         before = (await fleet.people.fleet.summary()).cost
         hold = await tried(fleet, fleet_commands.hold_fleet, "exam")
         assert hold["fleet"] == "not on hold → on hold"
-        assert "on the only worker" in hold["then"]
+        assert "No worker will be launched, started, stopped" in hold["then"]
         assert hold["cost"] == f"The cost stays at {before} during the hold: 1 idle worker will not be paused."
         again = await tried(fleet, fleet_commands.hold_fleet, "exam")
         assert (again["fleet"], again["then"]) == ("on hold (no change)", "No change needed.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from tests.support.virtual.fleet import a_fleet
 from tests.support.virtual.full_platform import a_whole
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
     from lcm.cloud.simulated.machine import Machine
@@ -73,6 +75,15 @@ async def unused(fleet: Fleet, name: str, **body: Any) -> Worker:
     worker = await fleet.running(name, **body)
     set_nodes(fleet, worker, 0)
     return worker
+
+
+@asynccontextmanager
+async def an_unused_worker(controller: str = "one", **settings: Any) -> AsyncIterator[tuple[Fleet, Worker]]:
+    """A ready worker on which no node runs, in a fleet whose workers are moved to other hosts."""
+    async with a_quiet_fleet() as fleet:
+        await plan(fleet, **settings)
+        await fleet.start(controller)
+        yield fleet, await unused(fleet, "alpha")
 
 
 async def until(fleet: Fleet, worker: Worker, what: str, *, within: float = 3600.0) -> Worker:
@@ -195,10 +206,7 @@ async def test_a_stopped_worker_keeps_its_event_and_leaves_the_host_with_its_nex
 
 
 async def test_with_plan_an_idle_worker_is_moved_and_verified() -> None:
-    async with a_quiet_fleet() as fleet:
-        await plan(fleet)
-        await fleet.start()
-        worker = await unused(fleet, "alpha")
+    async with an_unused_worker() as (fleet, worker):
         machine = announce(fleet, worker)
         moved = await until_moved(fleet, worker)
         assert (fleet.calls("StopInstances"), fleet.calls("StartInstances")) == (1, 1)
@@ -212,10 +220,7 @@ async def test_with_plan_an_idle_worker_is_moved_and_verified() -> None:
 
 
 async def test_running_nodes_keep_a_worker_where_it_is() -> None:
-    async with a_quiet_fleet() as fleet:
-        await plan(fleet)
-        await fleet.start()
-        worker = await unused(fleet, "alpha")
+    async with an_unused_worker() as (fleet, worker):
         set_nodes(fleet, worker, 2)
         await asyncio.sleep(120)
         announce(fleet, worker)
@@ -264,10 +269,7 @@ async def test_min_workers_keeps_the_last_worker_and_others_move_one_by_one() ->
 )
 async def test_a_crash_at_any_step_leaves_nothing_stopped(when: str, request_: str, spare: int) -> None:
     """The next leader goes on from the pause reason on the record."""
-    async with a_quiet_fleet() as fleet:
-        await plan(fleet)
-        await fleet.start("one")
-        worker = await unused(fleet, "alpha")
+    async with an_unused_worker() as (fleet, worker):
         wire = fleet.wires["one"]
         wire.die(when, f"{worker.id}{request_}", spare=spare)
         announce(fleet, worker)
@@ -298,10 +300,7 @@ async def test_a_hold_in_the_middle_is_respected_and_shown() -> None:
 
 
 async def test_an_event_that_is_canceled_in_the_middle_and_a_switched_off_policy_still_end_in_a_start() -> None:
-    async with a_quiet_fleet() as fleet:
-        await plan(fleet)
-        await fleet.start()
-        worker = await unused(fleet, "alpha")
+    async with an_unused_worker() as (fleet, worker):
         announce(fleet, worker)
         await fleet.until_status(worker.id, WorkerStatus.STOPPING)
         assert worker.instance_id is not None
@@ -312,10 +311,7 @@ async def test_an_event_that_is_canceled_in_the_middle_and_a_switched_off_policy
 
 
 async def test_a_persons_stop_in_the_middle_lasts() -> None:
-    async with a_quiet_fleet() as fleet:
-        await plan(fleet)
-        await fleet.start()
-        worker = await unused(fleet, "alpha")
+    async with an_unused_worker() as (fleet, worker):
         announce(fleet, worker)
         await fleet.until_status(worker.id, WorkerStatus.STOPPING)
         await fleet.people.workers.stop(worker.id)
@@ -326,10 +322,7 @@ async def test_a_persons_stop_in_the_middle_lasts() -> None:
 
 
 async def test_a_stop_of_ten_minutes_and_a_start_without_capacity_end_well() -> None:
-    async with a_quiet_fleet() as fleet:
-        await plan(fleet)
-        await fleet.start()
-        worker = await unused(fleet, "alpha")
+    async with an_unused_worker() as (fleet, worker):
         announce(fleet, worker)
         await fleet.until_status(worker.id, WorkerStatus.STOPPING)
         faults = fleet.world.regions[worker.aws_region].faults
@@ -367,15 +360,12 @@ async def test_a_license_is_given_back_before_the_stop_where_that_is_the_rule() 
 
 
 async def test_an_impaired_worker_is_restarted_after_a_while() -> None:
-    async with a_quiet_fleet() as fleet:
-        await plan(fleet, impaired_after=1200.0)
-        await fleet.start()
-        worker = await unused(fleet, "alpha")
+    async with an_unused_worker(impaired_after=1200.0) as (fleet, worker):
         impair(fleet, worker)
         told = await until(fleet, worker, "Impaired")
         condition = find_condition(told.conditions, ConditionType.IMPAIRED)
         assert condition is not None
-        assert "the system status check does not pass" in condition.message
+        assert "the system status check fails" in condition.message
         explanation = await fleet.people.workers.explain(worker.id)
         assert "It will be stopped and started again on another host from" in explanation.summary
         await until_moved(fleet, worker)
@@ -385,10 +375,7 @@ async def test_an_impaired_worker_is_restarted_after_a_while() -> None:
 
 
 async def test_two_restarts_do_not_help_and_a_person_is_asked() -> None:
-    async with a_quiet_fleet() as fleet:
-        await plan(fleet)
-        await fleet.start()
-        worker = await unused(fleet, "alpha")
+    async with an_unused_worker() as (fleet, worker):
 
         async def fails_always() -> None:
             while True:
@@ -429,7 +416,7 @@ async def test_a_retirement_next_week_is_dealt_with_in_an_idle_gap_and_nobody_no
         announce(fleet, used, 7 * 86400.0)
         told = await until(fleet, used, "Maintenance")
         explanation = await fleet.people.workers.explain(used.id)
-        assert "as soon as nobody uses it; at present, 1 lablet is assigned to it" in explanation.summary
+        assert "as soon as it is not in use; at present, 1 lablet is assigned to it" in explanation.summary
         preview = await fleet.people.lablets.preview(CreateLabletRequest(definition="seat@1"))
         assert preview.outcome.value == "place"
         assert preview.worker_id != used.id

@@ -22,7 +22,7 @@ async def test_a_worker_is_not_paused_before_the_end_that_a_person_gave() -> Non
         await asyncio.sleep(4.9 * 3600)
         kept = await fleet.worker(worker.id)
         assert (kept.ready, kept.auto_pause_count) == (True, 0)
-        assert "wants it RUNNING until" in (await fleet.people.workers.explain(worker.id)).summary
+        assert "requested RUNNING until" in (await fleet.people.workers.explain(worker.id)).summary
         (pause,) = (await fleet.people.fleet.plan_overview()).pauses
         assert kept.override is not None
         assert kept.override.until is not None

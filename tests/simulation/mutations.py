@@ -39,7 +39,7 @@ _DECIDE = "controllers/worker/decide"
 MUTATIONS = (
     Mutation(
         "each launch call has a client token of its own",
-        "controllers/worker/act/executor.py",
+        "controllers/worker/act/instance_calls.py",
         "self._calls.cloud.launch_instance(action.parameters)",
         "self._calls.cloud.launch_instance(__import__('dataclasses').replace("
         "action.parameters, client_token=str(clock.boottime())))",
@@ -211,8 +211,8 @@ MUTATIONS = (
     Mutation(
         "a lab is imported without searching for an existing one",
         "controllers/lablet/observe.py",
-        "lab for lab in await self._labs.labs(worker) if lab.marker == marker",
-        "lab for lab in await self._labs.labs(worker) if lab.marker == ''",
+        "oldest_first(lab for lab in labs if lab.marker == marker)",
+        "oldest_first(lab for lab in labs if lab.marker == '')",
         "a lab lands late",
     ),
     Mutation(
@@ -445,6 +445,41 @@ MUTATIONS = (
         " and not result.refusal\n",
         "\n",
         "a CML refuses our account",
+    ),
+    Mutation(
+        "nobody reads what EC2 announces",
+        "controllers/worker/observe/health_monitor.py",
+        "        self._notices = {instance_id: tuple(found) for instance_id, found in by_instance.items()}\n",
+        "        self._notices = {}\n",
+        "three workers of a region are to move",
+    ),
+    Mutation(
+        "a worker moves to another host while a lablet runs on it",
+        "model/worker/maintenance.py",
+        "    lablets = worker.allocation.lablets\n    return",
+        "    lablets = 0\n    return",
+        "EC2 announces a retirement while a lablet runs",
+    ),
+    Mutation(
+        "all workers of a region move at once",
+        "model/worker/maintenance.py",
+        "        return worker.status not in (WorkerStatus.FAILED",
+        "        return False and worker.status not in (WorkerStatus.FAILED",
+        "three workers of a region are to move",
+    ),
+    Mutation(
+        "a window opens, and the worker at rest that its schedule had stopped is not started",
+        "controllers/worker/schedule_watch.py",
+        "            if due_change(worker, schedules, now) is not None:",
+        "            if False:",
+        "a window closes, and opens again for a worker at rest",
+    ),
+    Mutation(
+        "a worker that nobody uses runs on outside the windows of its schedule",
+        "controllers/worker/decide/shared/schedule.py",
+        "    block = lablet_block(worker) or ",
+        "    block = 'it is left running' or ",
+        "a window closes, and opens again for a worker at rest",
     ),
 )
 

@@ -17,6 +17,7 @@ from html import unescape
 from typing import TYPE_CHECKING
 
 from lcm.controllers.worker.decide.shared.hold import HELD_RULE
+from lcm.controllers.worker.decide.shared.waiting import current_wait
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import ActionType
@@ -171,6 +172,8 @@ def _compare_worker(trial: Trial, seen: Snapshot, worker: Worker, item: PlannedW
         actual = _actual(each)
         if expected in (actual, list(each.effects)):
             return "acted as planned" if expected else "rested as planned"
+        if _until_response(expected) == each.effects and _was_refused(trial, each):
+            return "acted as planned, and EC2 refused it"
         if not actual and due is not None and each.at < due:
             continue
         if not actual and released and each.rule == HELD_RULE:
@@ -194,9 +197,19 @@ def _expected(actions: Sequence[PlannedAction], worker: Worker) -> list[tuple[st
 
 def _actual(each: Pass) -> list[tuple[str, str]]:
     """What reached the world. A record after a launch or start holds the response, such as missing capacity."""
-    effects = list(each.effects)
+    return _until_response(each.effects)
+
+
+def _until_response(effects: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     calls = [number for number, (kind, _) in enumerate(effects) if kind in _ANSWERED]
-    return effects[: calls[-1] + 1] if calls else effects
+    return list(effects[: calls[-1] + 1] if calls else effects)
+
+
+def _was_refused(trial: Trial, each: Pass) -> bool:
+    """Whether the worker waits after the pass: then what was to be recorded after the call was not."""
+    later = (other for other in trial.passes if other.worker.id == each.worker.id and other.began >= each.ended)
+    after = next(later, None)
+    return after is not None and current_wait(after.worker) is not None
 
 
 # Lablets

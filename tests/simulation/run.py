@@ -95,6 +95,7 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float)
     await people.release_all()
     if not settle:
         return
+    schedules = await people.settle_schedules()
     leaks_end = await people.leaks_end()
     since = loop.now
     said = ["it has just begun"]
@@ -103,7 +104,7 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float)
         await people.confirm_losses()
         with suppress(ClientError):
             await people.trust_all()
-        said = complaints(platform, ledger, leaks_end=leaks_end)
+        said = complaints(platform, ledger, schedules, leaks_end=leaks_end)
     for each in said:
         ledger.violated(each)
 

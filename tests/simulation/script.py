@@ -72,6 +72,10 @@ PEOPLE: dict[str, float] = {
     "settings": 0.7,
     "lab": 7,
     "end-lab": 3,
+    "reset-lab": 0,  # only in scenarios
+    # Drawn by a chance of their own.
+    "schedule": 0,
+    "unschedule": 0,
     "check-waits": 0,  # only in scenarios, where nothing else keeps a controller from saying so
 }
 """User actions and their relative frequency."""
@@ -155,6 +159,7 @@ def write(seed: int | str) -> Script:
     most = chance.choices(list(_BUSY), list(_BUSY.values()))[0]
     first = [Event(chance.uniform(5, 60), "create", facts_of("create", chance)) for _ in range(chance.randint(1, most))]
     people = first + _events(PEOPLE, chance.randint(most, 6 * most), chance)
+    people += _schedules(random.Random(f"{seed}/schedules"))
     quiet = chance.random() < 0.1
     faults = [] if quiet else _events(FAULTS, chance.randint(most // 2 + 1, 3 * most), chance)
     settings = _settings(chance)
@@ -212,6 +217,14 @@ def _maintenance(chance: random.Random, settings: dict[str, dict[str, Any]]) -> 
     return _events(_MAINTENANCE_FAULTS, chance.randint(1, 4), chance)
 
 
+_SCHEDULING = {"schedule": 4.0, "unschedule": 1.0}
+
+
+def _schedules(chance: random.Random) -> list[Event]:
+    """In one run of four workers have schedules, whose windows open and close within the run."""
+    return _events(_SCHEDULING, chance.randint(1, 6), chance) if chance.random() < 0.25 else []
+
+
 def facts_of(kind: str, chance: random.Random) -> dict[str, Any]:
     """The details of an event, by chance."""
     if kind in _BY_KIND:
@@ -240,9 +253,21 @@ def _lab(chance: random.Random) -> dict[str, Any]:
     }
 
 
+def _schedule(chance: random.Random) -> dict[str, Any]:
+    return {
+        "number": chance.randint(0, 2),
+        "names": tuple(sorted(chance.sample(_NAMES, 5))),
+        "opens": chance.choice([-30, -5, 2, 5, 10]),
+        "lasts": chance.choice([2, 5, 10, 40]),
+        "outside": chance.choice(["stop", "stop", "stop", "nothing"]),
+    }
+
+
 _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     "create": _create,
     "lab": _lab,
+    "schedule": _schedule,
+    "unschedule": lambda chance: {"number": chance.randint(0, 2)},
     "credentials": lambda chance: {
         "region": chance.choice(_REGIONS),
         "code": chance.choice(UNAUTHENTICATED),

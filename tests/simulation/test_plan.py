@@ -39,6 +39,13 @@ def test_the_actions_of_the_plan_are_the_actions_taken_next() -> None:
 
 
 @pytest.mark.timeout(300)
+def test_a_start_that_is_refused_again_was_still_planned() -> None:
+    """In the trial of this seed, EC2 refuses a start that a hold had kept back."""
+    process = run("--plan", "1", "--first", "5066")
+    assert process.returncode == 0, process.stdout + process.stderr
+
+
+@pytest.mark.timeout(300)
 def test_a_plan_that_leaves_actions_out_is_noticed() -> None:
     process = subprocess.run([sys.executable, "-c", _WITHOUT_ACTIONS], capture_output=True, text=True, check=False)
     assert process.returncode == 1, process.stdout + process.stderr

@@ -21,6 +21,13 @@ class UsageError(CommandError):
     code = USAGE
 
 
+def yaml_problem(error: Exception) -> str:
+    """What is wrong in a file, and where: the parser's own message begins with what it was doing."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return problem if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+
+
 def print_error(text: str, code: int) -> int:
     """Print one line per problem on standard error, and return the exit code."""
     from lcm.cli.output.durations import local_times

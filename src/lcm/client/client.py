@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from lcm.client.events import Events
+    from lcm.client.resources.bookings import Bookings
     from lcm.client.resources.fleet import Fleet
     from lcm.client.resources.internal import InternalApi
     from lcm.client.resources.lablets import Definitions, Lablets
+    from lcm.client.resources.schedules import Schedules
+    from lcm.client.resources.seat_links import SeatLinks
     from lcm.client.resources.subscriptions import Subscriptions
     from lcm.client.resources.system import Access, Probes
+    from lcm.client.resources.teams import Teams
     from lcm.client.resources.workers import Templates, Workers
     from lcm.http.transport import HttpTransport
 
@@ -75,6 +79,13 @@ class Client:
         return Definitions(self._transport)
 
     @cached_property
+    def seat_links(self) -> SeatLinks:
+        """Links that let people use one lablet without an account."""
+        from lcm.client.resources.seat_links import SeatLinks
+
+        return SeatLinks(self._transport)
+
+    @cached_property
     def fleet(self) -> Fleet:
         """The fleet as a whole."""
         from lcm.client.resources.fleet import Fleet
@@ -87,6 +98,27 @@ class Client:
         from lcm.client.resources.subscriptions import Subscriptions
 
         return Subscriptions(self._transport)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """Schedules: when workers are up."""
+        from lcm.client.resources.schedules import Schedules
+
+        return Schedules(self._transport)
+
+    @cached_property
+    def bookings(self) -> Bookings:
+        """Bookings of classes."""
+        from lcm.client.resources.bookings import Bookings
+
+        return Bookings(self._transport)
+
+    @cached_property
+    def teams(self) -> Teams:
+        """Teams and their members."""
+        from lcm.client.resources.teams import Teams
+
+        return Teams(self._transport)
 
     @cached_property
     def access(self) -> Access:

@@ -160,6 +160,10 @@ class BreakerOpenError(NotPossibleNowError):
     """Too many workers of the region were lost: no more are marked as lost until the breaker is closed."""
 
 
+class BookingRefusedError(NotPossibleNowError):
+    """A booking, or a change of one, does not fit; `current` has what is short and when it would fit."""
+
+
 class TooManyAttemptsError(ApiError):
     """Too many failed sign-ins from this address."""
 
@@ -194,6 +198,8 @@ ERRORS_BY_CODE: dict[ProblemCode, type[ApiError]] = {
     ProblemCode.MIN_WORKERS: NotPossibleNowError,
     ProblemCode.COOLDOWN: NotPossibleNowError,
     ProblemCode.MAX_WORKERS: NotPossibleNowError,
+    ProblemCode.BOOKED: NotPossibleNowError,
+    ProblemCode.BOOKING_REFUSED: BookingRefusedError,
     ProblemCode.HELD: HeldError,
     ProblemCode.BREAKER_OPEN: BreakerOpenError,
     ProblemCode.IDEMPOTENCY_MISMATCH: IdempotencyKeyReusedError,

@@ -48,6 +48,16 @@ class KnownRecords(Generic[D]):
             pass
         return decode_body(call, body, page)  # its error names the field
 
+    def same(self, record: D) -> D:
+        """The object of an earlier read of this state of the record, or this one, which is then known."""
+        read: Any = record
+        known: Any = self._known.get(read.id)
+        if known is not None and (known.version, known.updated_at) == (read.version, read.updated_at):
+            earlier: D = known
+            return earlier
+        self._known[read.id] = share_field_sets(record)
+        return record
+
     def _same_page(self, digest: bytes) -> tuple[tuple[D, ...], str | None] | None:
         """The content of a page with the same bytes, if all its records are still in use."""
         references, next_cursor = self._pages.get(digest, ([], None))

@@ -85,6 +85,9 @@ class InstanceCache:
 
         A sweep without the instance does not count: the instance may only lack the tags that sweeps select by.
         """
+        if not self._lookups and not self._absent:  # as after each sweep of a region in which nothing is missing
+            seen = self._seen.get(instance_id)
+            return None if seen is None else InstanceLookup(seen.instance, seen.began_at)
         lookups: list[InstanceLookup] = []
         if (lookup := self._lookups.get(instance_id)) is not None:
             lookups.append(lookup)

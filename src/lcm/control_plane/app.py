@@ -13,10 +13,13 @@ from lcm.control_plane.http.api import (
     definitions,
     fleet,
     lablets,
+    seat_links,
     subscriptions,
+    teams,
     templates,
     workers,
 )
+from lcm.control_plane.http.api.calendar import bookings, schedules
 from lcm.control_plane.http.openapi import DocumentedApp
 from lcm.control_plane.web import routing as site
 from lcm.http.request_limits import MAX_BODY_BYTES, RequestLimitsMiddleware
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_SIGN_IN_BYTES = 64 * 1024
 MAX_TOPOLOGY_BYTES = 4 * 1024 * 1024
-_SIGN_IN_PATHS = ("/sign-in", "/sign-out", "/api/session")
+_SIGN_IN_PATHS = ("/sign-in", "/sign-out", "/api/session", "/seat", "/my")
 _TOPOLOGY_PATHS = ("/api/lablet-definitions", "/definitions")
 
 
@@ -55,12 +58,17 @@ def make_app(services: Services, version: str) -> FastAPI:
         workers.router,
         templates.router,
         lablets.router,
+        seat_links.router,
         definitions.router,
         fleet.router,
         activity.router,
         fleet.system_router,
         activity.events_router,
         subscriptions.router,
+        schedules.router,
+        bookings.router,
+        teams.router,
+        teams.workers_router,
         auth.router,
         auth.session_router,
         command_line.router,

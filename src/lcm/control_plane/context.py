@@ -9,10 +9,13 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.settings import read_fleet_settings
 from lcm.control_plane.read_gate import ReadGate, small_read_gate
 from lcm.model.fleet.settings import FleetSettings
+from lcm.model.lablet.lifetime import DEFAULT_MAX_LIFETIME
 from lcm.model.lablet.scheduling.planner import PlanningConfig
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from pydantic import SecretStr
 
     from lcm.control_plane.records.unit_of_work import UnitOfWork
@@ -27,7 +30,8 @@ class ControlPlaneContext:
 
     `regions` are those that workers may be in; the first is the default. `planning` is how the scheduler plans, with
     the ports of a worker that lablets may be given. `scale_up_license` is the license token of workers that scale-up
-    launches. Expensive reads run through `reads`, explanations and previews of one worker through `small_reads`.
+    launches. `max_lablet_lifetime` is how long an extended lablet may run in all. Expensive reads run through `reads`,
+    explanations and previews of one worker through `small_reads`.
     """
 
     store: Store
@@ -37,6 +41,7 @@ class ControlPlaneContext:
     base_settings: FleetSettings = field(default_factory=FleetSettings)
     planning: PlanningConfig = field(default_factory=PlanningConfig)
     scale_up_license: SecretStr | None = None
+    max_lablet_lifetime: timedelta | None = DEFAULT_MAX_LIFETIME
     reads: ReadGate = field(default_factory=ReadGate)
     small_reads: ReadGate = field(default_factory=small_read_gate)
 

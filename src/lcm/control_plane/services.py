@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.auth.seats.links import SeatLinkService
+from lcm.control_plane.auth.seats.sessions import SeatSessionService
+from lcm.control_plane.auth.teams import TeamDirectory
+from lcm.control_plane.bookings.progress import BookingProgressService
+from lcm.control_plane.bookings.service import BookingService
+from lcm.control_plane.calendar.schedules import ScheduleService
 from lcm.control_plane.fleet.activity_summary import ActivitySummaryService
 from lcm.control_plane.fleet.history import FleetHistoryService
 from lcm.control_plane.fleet.plan import PlanService
@@ -14,6 +20,7 @@ from lcm.control_plane.fleet.system import ControlPlaneProcess, SystemService
 from lcm.control_plane.lablets.controller_writes import LabletControllerWrites
 from lcm.control_plane.lablets.service import LabletService
 from lcm.control_plane.notifications.subscriptions import SubscriptionService
+from lcm.control_plane.teams.service import TeamService
 from lcm.control_plane.workers.controller_writes import WorkerControllerWrites
 from lcm.control_plane.workers.metrics import MetricsService
 from lcm.control_plane.workers.previews import PreviewService
@@ -46,8 +53,15 @@ class Services:
     activity_summary: ActivitySummaryService
     system: SystemService
     lablets: LabletService
+    directory: TeamDirectory
+    teams: TeamService
     lablet_writes: LabletControllerWrites
+    seat_links: SeatLinkService
+    seat_sessions: SeatSessionService
     subscriptions: SubscriptionService
+    schedules: ScheduleService
+    bookings: BookingService
+    booking_progress: BookingProgressService
     sender: NotificationSender | None
 
     @classmethod
@@ -63,6 +77,7 @@ class Services:
     ) -> Services:
         """Create all services over one store. Without a sender, subscriptions are kept and nothing is sent."""
         fleet, plan = FleetService(context), PlanService(context)
+        directory = authenticator.teams or TeamDirectory(context.store)
         return cls(
             context=context,
             authenticator=authenticator,
@@ -77,9 +92,16 @@ class Services:
             stream=stream,
             activity_summary=ActivitySummaryService(context),
             system=SystemService(context, fleet, stream, process or ControlPlaneProcess({})),
-            lablets=LabletService(context),
+            lablets=LabletService(context, directory),
+            directory=directory,
+            teams=TeamService(context, directory),
             lablet_writes=LabletControllerWrites(context),
+            seat_links=SeatLinkService(context.store, context.unit_of_work),
+            seat_sessions=SeatSessionService(context.store, context.unit_of_work, authenticator.security_log),
             subscriptions=SubscriptionService(context),
+            schedules=ScheduleService(context),
+            bookings=BookingService(context),
+            booking_progress=BookingProgressService(context),
             sender=sender,
         )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from pydantic import Field, SecretStr
+from pydantic import ConfigDict, Field, SecretStr, model_validator
 
 from lcm.model.base import (
     CARRIED,
@@ -23,12 +23,31 @@ SESSION_TOKEN_PREFIX = "lcm-session-"  # noqa: S105 - how such a token begins
 
 
 class Role(CaseInsensitiveEnum):
-    """What a caller is allowed to do."""
+    """What a caller is allowed to do: for the whole fleet, or, as instructor and learner, within a team."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
     CONTROLLER = "controller"
+    INSTRUCTOR = "instructor"
+    LEARNER = "learner"
+
+    @property
+    def in_team(self) -> bool:
+        """Whether it is granted for one team."""
+        return self in TEAM_ROLES
+
+
+TEAM_ROLES = (Role.INSTRUCTOR, Role.LEARNER)
+"""The roles that are granted for a team; the others are for the whole fleet."""
+
+
+class Grant(Record):
+    """A role in one team. `email` is the address by which the team names the person."""
+
+    team: str = Field(description="The id of the team.")
+    role: Annotated[Role, CARRIED]
+    email: str | None = Field(default=None, description="The address by which the team names the person, if it does.")
 
 
 class CallerKind(CaseInsensitiveEnum):
@@ -52,13 +71,30 @@ class SessionKind(CaseInsensitiveEnum):
         return self.value.replace("_", " ")
 
 
+NO_FLEET_ROLE = "Null for a person who has roles in teams only."
+
+
+def describe_roles(role: Role | None, grants: tuple[Grant, ...]) -> str:
+    """A person's role as people read it; with roles in teams only, the highest of these."""
+    if role is not None:
+        return role.value
+    in_teams = {grant.role for grant in grants}
+    return next((each.value for each in TEAM_ROLES if each in in_teams), "no role")
+
+
 class CallerIdentity(LenientModel):
-    """The identity and role of the caller."""
+    """The identity and roles of the caller."""
 
     name: str
-    role: Role
+    role: Role | None = Field(default=None, description=f"The role for the whole fleet. {NO_FLEET_ROLE}")
+    grants: tuple[Grant, ...] = Field(default=(), description="Roles in teams.")
     kind: CallerKind
     expires_at: UtcDatetime | None = None
+
+    @property
+    def role_text(self) -> str:
+        """The role as people read it."""
+        return describe_roles(self.role, self.grants)
 
 
 class TokenInfo(Record):
@@ -67,6 +103,7 @@ class TokenInfo(Record):
     id: str
     name: ResourceName
     role: Annotated[Role, CARRIED]
+    team: str | None = Field(default=None, description="The id of the team in which it has the role.")
     created_at: UtcDatetime
     created_by: str
     expires_at: UtcDatetime | None = None
@@ -75,12 +112,41 @@ class TokenInfo(Record):
     revoked_by: str | None = None
 
 
+_TEAM_OF_ROLE: Any = {
+    "oneOf": [
+        {
+            "properties": {
+                "role": {"enum": [role.value for role in Role if role not in TEAM_ROLES]},
+                "team": {"type": "null"},
+            }
+        },
+        {
+            "required": ["team"],
+            "properties": {"role": {"enum": [role.value for role in TEAM_ROLES]}, "team": {"type": "string"}},
+        },
+    ]
+}
+
+
 class CreateTokenRequest(StrictModel):
-    """Create an API token."""
+    """Create an API token. A token of an instructor or learner is for one team."""
+
+    model_config = ConfigDict(json_schema_extra=_TEAM_OF_ROLE)
 
     name: ResourceName
     role: Role
+    team: ResourceName | None = Field(
+        default=None, description="The id or name of the team. Required for the roles instructor and learner only."
+    )
     expires_at: RequestedTime | None = None
+
+    @model_validator(mode="after")
+    def _check_team(self) -> Self:
+        if self.role.in_team and self.team is None:
+            raise ValueError(f"team: the role {self.role} is granted in a team; name the team")
+        if self.team is not None and not self.role.in_team:
+            raise ValueError(f"team: the role {self.role} is for the whole fleet; leave team out, or choose learner")
+        return self
 
 
 class CreatedToken(LenientModel):
@@ -105,7 +171,7 @@ class DeviceSignIn(LenientModel):
     verification_uri_complete: str | None = Field(default=None, description="The address with the code in it.")
     interval: float = Field(description="Seconds to wait between two polls.")
     expires_in: float = Field(description="Seconds until the code expires.")
-    handle: RevealedSecret = Field(description="What a poll sends. Who holds it gets the session.")
+    handle: RevealedSecret = Field(description="Sent with each poll. Whoever holds it gets the session.")
 
 
 class CommandLineSignIn(LenientModel):
@@ -133,8 +199,14 @@ class CommandLineSession(LenientModel):
 
     token: RevealedSecret
     name: str
-    role: Role
-    expires_at: UtcDatetime = Field(description="When it ends even if it is used.")
+    role: Role | None = Field(default=None, description=f"The role for the whole fleet. {NO_FLEET_ROLE}")
+    grants: tuple[Grant, ...] = Field(default=(), description="Roles in teams.")
+    expires_at: UtcDatetime = Field(description="When it ends, even if it is in use.")
+
+    @property
+    def role_text(self) -> str:
+        """The role as people read it."""
+        return describe_roles(self.role, self.grants)
 
 
 class SignInPoll(LenientModel):
@@ -149,7 +221,8 @@ class SessionInfo(LenientModel):
 
     id: str
     name: str
-    role: Role
+    role: Role | None = Field(default=None, description=f"The role for the whole fleet. {NO_FLEET_ROLE}")
+    grants: tuple[Grant, ...] = Field(default=(), description="Roles in teams, apart from those of the teams' lists.")
     kind: SessionKind = Field(default=SessionKind.BROWSER, description="Where it is used.")
     identity: str = Field(
         default="", description="What proves the name: token: and its id, or oidc: with issuer and subject."
@@ -157,7 +230,12 @@ class SessionInfo(LenientModel):
     address: str = Field(default="", description="The address that the person signed in from; empty if not known.")
     signed_in_at: UtcDatetime | None = Field(default=None, description="Null if it began before this was recorded.")
     expires_at: UtcDatetime = Field(description="When it ends unless it is used before.")
-    ends_at: UtcDatetime = Field(description="When it ends even if it is used.")
+    ends_at: UtcDatetime = Field(description="When it ends, even if it is in use.")
+
+    @property
+    def role_text(self) -> str:
+        """The role as people read it."""
+        return "in teams" if self.role is None and not self.grants else describe_roles(self.role, self.grants)
 
 
 class RevealedLicenseToken(LenientModel):
@@ -171,6 +249,12 @@ class CmlCredentials(LenientModel):
 
     username: str
     password: RevealedSecret
+
+
+class CmlAccountOwners(LenientModel):
+    """The workers that have credentials of their own; all others use the default account."""
+
+    worker_ids: tuple[str, ...] = ()
 
 
 class SecretRotationResult(LenientModel):

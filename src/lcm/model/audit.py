@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lcm.model.base import CARRIED, CaseInsensitiveEnum, Record, SingleLineText, UtcDatetime
+from lcm.model.base import CARRIED, WHOLE_NUMBER, CaseInsensitiveEnum, Record, SingleLineText, UtcDatetime
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.status import WorkerStatus
 
@@ -85,6 +85,7 @@ class ActionType(CaseInsensitiveEnum):
     DEREGISTER_LICENSE = "deregister_license"
     DRAIN = "drain"
     CHANGE_HOST = "change_host"
+    FOLLOW_SCHEDULE = "follow_schedule"
     RECORD_STATUS = "record_status"
     RECORD_LICENSE = "record_license"
     OTHER = "other"
@@ -117,6 +118,6 @@ class DecisionReport(Record):
     )
     decided_at: UtcDatetime
     next_look_at: UtcDatetime | None = None
-    generation: Annotated[int, Field(strict=True)] | None = None
-    version: Annotated[int, Field(strict=True)] | None = None
-    term: Annotated[int, Field(strict=True)] | None = None
+    generation: Annotated[int, WHOLE_NUMBER] | None = None
+    version: Annotated[int, WHOLE_NUMBER] | None = None
+    term: Annotated[int, WHOLE_NUMBER] | None = None

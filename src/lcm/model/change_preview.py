@@ -34,7 +34,7 @@ class PreviewWorkerRequest(StrictModel):
         default=True, description="Whether a termination deregisters a registered license first."
     )
     until: RequestedTime | None = Field(
-        default=None, description="Until when policies leave the worker as a start or stop requests."
+        default=None, description="Until when policies do not change what a start or stop requested."
     )
     changes: UpdateWorkerRequest | None = None
 

@@ -27,6 +27,8 @@ class ProblemCode(CaseInsensitiveEnum):
     MIN_WORKERS = "min_workers"
     COOLDOWN = "cooldown"
     MAX_WORKERS = "max_workers"
+    BOOKED = "booked"
+    BOOKING_REFUSED = "booking_refused"
     HELD = "held"
     BREAKER_OPEN = "breaker_open"
     IDEMPOTENCY_MISMATCH = "idempotency_mismatch"

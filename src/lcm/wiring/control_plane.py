@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,7 +22,10 @@ from lcm.control_plane.auth.security_log import SecurityLog, SecurityLogWriter
 from lcm.control_plane.auth.session_record import SESSIONS
 from lcm.control_plane.auth.sessions import SessionService
 from lcm.control_plane.auth.sign_in_links import SignInLinks
+from lcm.control_plane.auth.teams import TeamDirectory
 from lcm.control_plane.auth.tokens import TOKENS, TokenService, load_static_tokens
+from lcm.control_plane.bookings.metrics import BookingCollector
+from lcm.control_plane.calendar.zone_rules import check_zone_rules
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.fleet.history import FleetHistoryRecorder
 from lcm.control_plane.fleet.system import (
@@ -68,6 +72,7 @@ from lcm.settings import (
     FleetDefaultSettings,
     FleetSourceSettings,
     HttpSettings,
+    LabletLimitSettings,
     LabletPlanningSettings,
     LogSettings,
     NotificationSettings,
@@ -75,6 +80,7 @@ from lcm.settings import (
     RegionSettings,
     StoreSettings,
 )
+from lcm.settings.groups.control_plane import parse_team_map
 from lcm.wiring.connections import (
     CoordinationConnection,
     EtcdRequiredSettings,
@@ -103,6 +109,7 @@ class ControlPlaneComponentSettings(
     AuthSettings,
     FleetDefaultSettings,
     FleetSourceSettings,
+    LabletLimitSettings,
     LabletPlanningSettings,
     NotificationSettings,
     RegionSettings,
@@ -241,10 +248,12 @@ def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> 
             "metrics": parts.metrics.downsample,
             "sessions": parts.authenticator.sessions.sweep,
             "sign-in links": parts.authenticator.links.sweep,
+            "seat links": parts.seat_sessions.sweep,
             "idempotent responses": lambda: delete_expired_responses(store, clock.earliest_now()),
             "journal": lambda: delete_expired_entries(store, retention),
             "secrets of ended workers": lambda: withdraw_ended(parts.context.unit_of_work),
             "dead letters": lambda: delete_expired_letters(store),
+            "time zones": lambda: check_zone_rules(parts.context.unit_of_work, clock.now()),
             "lablets": lambda: remove_ended_lablets(parts.context.unit_of_work, settings.lablet_retention_days),
         }
     )
@@ -263,7 +272,8 @@ def _make_authenticator(
         None if controller is None else controller.get_secret_value(),
     )
     tokens = TokenService(store, configured)
-    verifier, sign_in = make_oidc(settings, settings.lcm_ca_file, box, http)
+    teams = TeamDirectory(store, parse_team_map(settings.oidc_role_map))
+    verifier, sign_in = make_oidc(settings, settings.lcm_ca_file, box, http, teams)
     renewal = None if sign_in is None else SessionRenewal(store, box, sign_in)
     sessions = SessionService(store, tokens, box, renewal)
     return Authenticator(
@@ -275,6 +285,7 @@ def _make_authenticator(
         verifier,
         sign_in,
         None if sign_in is None else CommandLineSignIns(sign_in, sessions, box),
+        teams=teams,
     )
 
 
@@ -302,6 +313,7 @@ def make_control_plane(
         fleet_defaults(settings),
         PlanningConfig(parse_port_range(settings.lablet_port_range), settings.lablet_lead_time),
         settings.scale_up_license_token,
+        timedelta(hours=settings.lablet_max_lifetime_hours) if settings.lablet_max_lifetime_hours else None,
     )
     gate = _make_authenticator(settings, store, plane.secret_box, http, feed.wake)
     mirrors = [Mirror(store, coordination, feed, mirrored) for mirrored in (WORKER_MIRROR, LABLET_MIRROR)]
@@ -322,8 +334,14 @@ def make_control_plane(
     REGISTRY.register(NotificationCollector(sender))
     costs = FleetCostCollector(parts.fleet.summary)
     REGISTRY.register(costs)
+    bookings = BookingCollector(store)
+    REGISTRY.register(bookings)
+
+    async def before_scrape() -> None:
+        await asyncio.gather(costs.refresh(), bookings.refresh())
+
     app = make_app(parts, installed_version())
-    app.include_router(process_routes([opened, feed, *mirrors, stream, sender], about, before_scrape=costs.refresh))
+    app.include_router(process_routes([opened, feed, *mirrors, stream, sender], about, before_scrape=before_scrape))
     server = make_http_server(app, settings, settings.control_plane_port, "CONTROL_PLANE_PORT")
     services = [opened, feed, SecurityLogWriter(gate.security_log), *mirrors, server, stream, sender]
     services.append(SystemAlerts(plane, parts.system, mirrors, sender, opened.readiness))

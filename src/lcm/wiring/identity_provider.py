@@ -13,18 +13,19 @@ from lcm.control_plane.auth.oidc.verifier import OidcConfig, OidcVerifier
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.http.network import NetworkTransport
 from lcm.http.proxy import proxy_from_environment
-from lcm.settings.groups.control_plane import parse_role_map
+from lcm.settings.groups.control_plane import parse_role_map, parse_team_map
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from lcm.control_plane.auth.teams import TeamDirectory
     from lcm.control_plane.secrets.encryption import SecretBox
     from lcm.http.transport import HttpTransport
     from lcm.settings import AuthSettings
 
 
 def make_oidc(
-    settings: AuthSettings, ca_file: Path | None, box: SecretBox, http: HttpTransport
+    settings: AuthSettings, ca_file: Path | None, box: SecretBox, http: HttpTransport, teams: TeamDirectory
 ) -> tuple[OidcVerifier | None, OidcSignIn | None]:
     """The verifier of its tokens, and the sign-in; None for what is not configured."""
     if settings.oidc_issuer is None:
@@ -36,10 +37,11 @@ def make_oidc(
         role_claim=settings.oidc_role_claim,
         role_map=parse_role_map(settings.oidc_role_map),
         client_id=settings.oidc_client_id or "",
+        maps_teams=bool(parse_team_map(settings.oidc_role_map)),
     )
     if settings.oidc_client_id is None:
         assert settings.oidc_jwks_url is not None, "the settings require it without a client id"
-        return OidcVerifier(config, JwksCache(fixed_url(settings.oidc_jwks_url), connection)), None
+        return OidcVerifier(config, JwksCache(fixed_url(settings.oidc_jwks_url), connection), teams), None
     assert settings.lcm_public_url is not None, "the settings require it with a client id"
     secret = settings.oidc_client_secret
     provider = Provider(
@@ -53,7 +55,7 @@ def make_oidc(
         ),
         connection,
     )
-    verifier = OidcVerifier(config, JwksCache(provider.jwks_url, connection))
+    verifier = OidcVerifier(config, JwksCache(provider.jwks_url, connection), teams)
     return verifier, OidcSignIn(provider, verifier, box)
 
 

@@ -51,7 +51,7 @@ def visits(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visits]
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedControlPlane]:
     """A control plane without controllers: nothing changes on its own."""
-    made = ScriptedControlPlane(tmp_path_factory.mktemp("plane")).start()
+    made = ScriptedControlPlane(tmp_path_factory.mktemp("plane"), NOTIFY_ALLOWED_HOSTS="127.0.0.1").start()
     yield made
     made.close()
 

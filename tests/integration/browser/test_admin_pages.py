@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
+from tests.support.network.webhook_hosts import webhook_host
 from tests.support.web.actions import PATHS, assert_not_reloaded, confirm_dialog, open_hold_dialog, wait_until_live
+from tests.support.web.pages import accessibility_violations
 from tests.support.web.sample_fleet import SAMPLE_TEXT, create_sample_fleet
 
 if TYPE_CHECKING:
@@ -131,6 +133,49 @@ def test_templates_are_created_changed_and_disabled(
     page.get_by_role("button", name="Enable bigger").click()
     expect(row).not_to_contain_text("disabled")
     assert_not_reloaded(page)
+
+
+def fail_worker(plane: ScriptedControlPlane, name: str) -> None:
+    worker = plane.create(name)
+    failed = {"status": "FAILED", "version": worker["version"], "reason": f"no capacity for {SAMPLE_TEXT}"}
+    plane.controller("POST", f"/api/internal/workers/{worker['id']}/status", failed)
+
+
+def subscribe(plane: ScriptedControlPlane, name: str, url: str) -> Any:
+    body = {"name": name, "target": "webhook", "url": url, "filter": {"types": ["worker_failed"]}}
+    return plane.ask("POST", "/api/subscriptions", body)["subscription"]
+
+
+def test_an_admin_sees_what_was_delivered_and_sends_what_was_rejected_again(
+    visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
+) -> None:
+    with webhook_host() as url:
+        accepting = subscribe(plane, "on-call", f"{url}/accepts")
+        rejecting = subscribe(plane, "old-tool", f"{url}/rejects")
+        fail_worker(plane, "broken")
+        page, _ = visits.open(plane, "/notifications")
+        wait_until_live(page)
+        delivered, rejected = page.locator(f"#{accepting['id']}"), page.locator(f"#{rejecting['id']}")
+        lines = delivered.get_by_role("region", name="Last deliveries of on-call").locator("tbody tr")
+        expect(lines.first).to_contain_text("broken", timeout=30_000)
+        expect(lines.first.locator("[data-label=Outcome]")).to_have_text("delivered")
+        expect(delivered).to_contain_text("Delivered: 1. Waiting: 0. Dead letters: 0.")
+        expect(rejected).to_contain_text("Dead letters: 1.", timeout=30_000)
+        letter = rejected.get_by_role("region", name="Dead letters of old-tool").locator("tbody tr")
+        expect(letter.locator("[data-label=Answer]")).to_contain_text("400")
+        letter.get_by_role("button", name=re.compile("^Send again")).click()
+        expect(page.locator("#toasts")).to_contain_text("old-tool: not delivered.")
+        delivered.get_by_role("button", name="Send a test to on-call").click()
+        expect(page.locator("#toasts")).to_contain_text("on-call: delivered in")
+        rejected.get_by_role("button", name="Disable old-tool").click()
+        expect(rejected).to_contain_text("disabled")
+        assert accessibility_violations(page) == []
+        assert_not_reloaded(page)
+        viewer, _ = visits.open(plane, "/notifications", role="viewer")
+        expect(viewer.locator(f"#{accepting['id']}")).to_contain_text("broken")
+        assert viewer.get_by_role("main").get_by_role("button").count() == 0
+        for each in (accepting, rejecting):
+            plane.ask("DELETE", f"/api/subscriptions/{each['id']}")
 
 
 def test_an_operator_reads_templates_and_settings_and_changes_none(

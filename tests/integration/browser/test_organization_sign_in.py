@@ -309,7 +309,7 @@ def test_a_session_without_a_refresh_token_goes_on_where_the_provider_knows_the_
     wait_until_live(page)
     context.clear_cookies(domain="localhost")
     make_old(store_url, 5, access_expired=True)
-    expect(page.get_by_role("alert")).to_contain_text("you are not signed in there any more")
+    expect(page.get_by_role("alert")).to_contain_text("you are no longer signed in at the identity provider")
     page.get_by_role("link", name=BUTTON).click()
     answer(page, "ann")
     expect(page).to_have_url(f"{second.url}/fleet?view=stopped")
@@ -340,7 +340,7 @@ def shown_address(terminal: PseudoTerminal, pattern: str) -> str:
 
 def enter_code(page: Page, login: PseudoTerminal, account: str | None) -> None:
     """Enter the code of `lcm login` at the provider, as this person; None if it still knows them."""
-    login.expect("Ctrl-C cancels.")
+    login.expect("Press Ctrl-C to cancel.")
     page.goto(shown_address(login, r"or open (http://localhost:\S+)"))
     page.get_by_role("button", name="Continue").click()
     if account is not None:
@@ -418,7 +418,7 @@ def test_a_person_cancels_a_sign_in_of_the_command_line(
     assert denied.end() == 1
 
     interrupted = terminal("login", first.url)
-    interrupted.expect("Ctrl-C cancels.")
+    interrupted.expect("Press Ctrl-C to cancel.")
     interrupted.interrupt()
     assert interrupted.end() == 130
     assert not (tmp_path / ".config").exists()
@@ -437,7 +437,7 @@ def test_a_command_line_signs_in_with_a_browser_where_the_provider_gives_no_code
     allow_provider(watch, r"status of 404")
     page = context.new_page()
     login = terminal("login", first.url)
-    login.expect("Ctrl-C cancels.")
+    login.expect("Press Ctrl-C to cancel.")
     address = shown_address(login, r"on this computer:\s+(http://127\S+)")
     port = httpx.URL(address).params["port"]
     assert httpx.get(f"http://127.0.0.1:{port}/?code=x&state=guessed", timeout=60).status_code == 404

@@ -67,3 +67,11 @@ def test_problems_appear_without_a_reload(visits: Visits, plane: ScriptedControl
     expect(page.locator("#overview-problems")).to_contain_text("no image matches")
     page.get_by_role("link", name="over-fails").click()
     expect(page.get_by_role("heading", name="over-fails")).to_be_visible()
+
+
+def test_the_header_is_one_line_on_a_small_screen(visits: Visits, plane: ScriptedControlPlane) -> None:
+    page, _ = visits.open(plane, "/", size=(1024, 768), role="admin")
+    tops = page.eval_on_selector_all(
+        "header.top > *", "all => all.map(each => each.getBoundingClientRect()).map(at => at.top + at.height / 2)"
+    )
+    assert max(tops) - min(tops) < 10, tops

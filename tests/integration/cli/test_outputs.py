@@ -171,7 +171,7 @@ def test_errors_say_what_to_do(plane: ControlPlaneProcess, arguments: Sequence[s
 def test_a_dry_run_says_until_when_a_stop_counts(plane: ControlPlaneProcess) -> None:
     """calendar.md#overrides"""
     done = plane.lcm("workers", "stop", "alpha", "--until", "3h", "--dry-run")
-    assert "Policies will leave it so until" in done.stdout
+    assert "Policies will not change that until" in done.stdout
     assert '"until":' in done.stdout
 
 

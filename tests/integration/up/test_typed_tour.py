@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import dedent
@@ -100,10 +101,75 @@ OPERATIONS = {
 Left out are services, and what needs another service: sign-in, subscriptions and `lcm config check` have tests of their
 own.
 """
+GUIDE = {
+    "lcm --help": "",
+    "lcm contexts list": "",
+    "lcm whoami": "",
+    "lcm dashboard": "",
+    "lcm top": "",
+    "lcm plan": "",
+    "lcm audit": "",
+    "lcm fleet overnight": "",
+    "lcm config show control-plane --changed": "",
+    "lcm settings show": "",
+    "lcm settings set worker_idle_timeout_minutes 45": "lcm settings set worker_idle_timeout_minutes 45 --yes",
+    "lcm settings unset": "lcm settings unset worker_idle_timeout_minutes --yes",
+    "lcm templates apply templates.yaml": "lcm templates apply {template}",
+    "lcm tokens create NAME --role viewer|operator|admin --expires 30d": (
+        "lcm tokens create guest --role viewer --expires 30d"
+    ),
+    "lcm workers list -o name --status failed": "",
+    "lcm workers explain lima": "lcm workers explain alpha",
+    "lcm workers history NAME": "lcm workers history alpha",
+    "lcm workers wait NAME --for ready && …": "lcm workers wait alpha --for ready",
+    "lcm workers terminate echo": "lcm workers terminate echo --dry-run",
+    "lcm workers adopt NAME": "lcm workers adopt alpha",
+    'lcm fleet hold --reason "…"': "",
+    "lcm fleet release": "",
+    "lcm definitions create -f FILE": "lcm definitions create -f examples/two-routers.yaml",
+    "lcm bookings preview": ("lcm bookings preview -d two-routers --seats 1 --start {start} --zone UTC --duration 1h"),
+    "lcm bookings create": (
+        "lcm bookings create monday -d two-routers --seats 1 --start {start} --zone UTC --duration 1h --weeks 2"
+    ),
+    "lcm bookings": "lcm bookings list",
+    "lcm bookings extend": "lcm bookings extend monday --by 30m",
+    "lcm bookings move": "lcm bookings move monday --class 2 --start {later}",
+    "lcm bookings cancel --class": "lcm bookings cancel monday --class 2 --yes",
+    "lcm bookings cancel": "lcm bookings cancel monday --yes",
+    "lcm definitions disable NAME@VERSION": "lcm definitions disable two-routers@1 --yes",
+    "lcm lablets list": "",
+    "lcm lablets preview": "lcm lablets preview two-routers",
+    "lcm lablets history NAME": "lcm lablets history my-lab",
+    "lcm lablets extend NAME --by 1h": "lcm lablets extend my-lab --by 1h",
+    "lcm lablets reset NAME": "lcm lablets reset my-lab --yes",
+    "lcm lablets seat-link NAME": "lcm lablets seat-link my-lab",
+    "lcm lablets terminate NAME": "lcm lablets terminate my-lab --yes",
+    'lcm schedules preview --zone Europe/Brussels --window "mon-fri 08:00-18:00" --tag course=ccna': "",
+    'lcm schedules create office-hours --zone Europe/Brussels --window "mon-fri 08:00-18:00" --tag course=ccna': "",
+    "lcm schedules list": "",
+    'lcm schedules edit office-hours --except "2026-12-24..2027-01-02 closed"': "",
+}
+"""What README and guide name beside their samples, and how it is typed in this fleet."""
+NOT_TYPED = {
+    "lcm --install-completion",
+    "lcm cml-simulator",
+    "lcm lablet-controller",
+    "lcm resource-scheduler",
+    "lcm config check control-plane",
+    "lcm logout",
+    "lcm subscriptions create on-call --target slack --url-file slack-url.txt",
+    "lcm subscriptions get on-call",
+    "lcm subscriptions test on-call",
+    "lcm workers explain",
+    "lcm workers stop gamma",
+    "lcm workers adopt found --template large",
+}
+"""What goes on until it is stopped, changes a shell, needs another service, or is of the fleet of a sample."""
 REJECTED = {
     "lcm workers trust NAME": "there is no certificate to trust",
     "lcm workers retry NAME": "FAILED",
     "lcm breaker reset REGION": "no breaker is open",
+    "lcm workers adopt NAME": "only an imported worker can be adopted",
 }
 """What a healthy fleet has no use for: the command says so."""
 CHANGING = "  running now"
@@ -191,28 +257,52 @@ def written_commands(page: str) -> set[str]:
     return {each for each in (*lines, *inline) if each.startswith("lcm ")}
 
 
+def type_guide(up: LcmUpProcess, folder: Path, samples: set[str]) -> None:
+    """Type what README and guide name beside their samples. A new command must be known here."""
+    pages = written_commands("README.md") | written_commands("docs/guide.md")
+    written = {each.partition(_PIPE)[0] for each in pages if not each.startswith(LEFT_OUT)}
+    assert written - {each.partition(_PIPE)[0] for each in samples} - set(GUIDE) - NOT_TYPED == set()
+    assert set(GUIDE) <= written, "the pages no longer have these commands"
+    for command, how in GUIDE.items():
+        typed_as = (how or command).format(template=template_file(folder), start=day_after(30), later=day_after(50))
+        assert_done(command, typed(up, typed_as))
+
+
+def day_after(days: int) -> str:
+    """Noon, so many days from now, as a booking is typed."""
+    return f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%d}T12:00"
+
+
+def template_file(folder: Path) -> Path:
+    """The template that the page for people who run LCM shows."""
+    operations = (ROOT / "docs/operations.md").read_text()
+    template = re.search(r"^name: nested-huge$.*?(?=^```)", operations, re.MULTILINE | re.DOTALL)
+    assert template is not None
+    (folder / "nested-huge.yaml").write_text(template[0])
+    return folder / "nested-huge.yaml"
+
+
+def assert_done(command: str, done: subprocess.CompletedProcess[str]) -> None:
+    """It succeeded, or was rejected as a healthy fleet rejects it."""
+    said = f"{command}: {done.stdout}{done.stderr}"
+    assert done.returncode == (1 if command in REJECTED else 0), said
+    assert REJECTED.get(command, "") in done.stderr, said
+
+
 def type_operations(up: LcmUpProcess, folder: Path) -> None:
     """Type the commands of the pages for people who run LCM."""
     written = written_commands("docs/operations.md") | written_commands("docs/security.md")
     assert set(OPERATIONS) <= written, "the pages no longer have these commands"
     operations = (ROOT / "docs/operations.md").read_text()
     names = {
-        "template": folder / "nested-huge.yaml",
+        "template": template_file(folder),
         "token": folder / "token",
         "lablet": typed(up, "lcm lablets list --all -o name").stdout.split()[0],
     }
     (folder / "token").write_text("a-license-token")
-    template = re.search(r"^name: nested-huge$.*?(?=^```)", operations, re.MULTILINE | re.DOTALL)
-    assert template is not None
-    (folder / "nested-huge.yaml").write_text(template[0])
     for command, how in OPERATIONS.items():
         done = typed(up, (how or command).format(**names))
-        said = f"{command}: {done.stdout}{done.stderr}"
-        if command in REJECTED:
-            assert done.returncode == 1, said
-            assert REJECTED[command] in done.stderr, said
-            continue
-        assert done.returncode == 0, said
+        assert_done(command, done)
         if command == "lcm secrets rotate -o json":
             printed = operations.partition(f"$ {command}\n")[2].partition("```")[0].splitlines()
             assert normal(done.stdout.splitlines()) == normal(dedent("\n".join(printed)).splitlines())
@@ -229,4 +319,5 @@ def test_pages_as_they_are_typed(up: LcmUpProcess, tmp_path: Path, monkeypatch: 
     assert len(commands) == 4 + 11 + 3 + 6
     for command, printed in commands:
         assert_as_printed(up, command, printed)
+    type_guide(up, tmp_path, {command for command, _ in commands})
     type_operations(up, tmp_path)

@@ -5,11 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.types import InstanceState
+from lcm.core import clock
+from lcm.model.calendar.schedule import due_change
+from lcm.model.worker.record import Worker
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.simulation.invariants.during import live_instances
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from lcm.cloud.simulated.machine import Machine
+    from lcm.model.calendar.schedule import Schedule
     from tests.simulation.invariants.during import Ledger
     from tests.simulation.world.platform import Platform
 
@@ -25,12 +31,14 @@ _FITTING = {
 }
 
 
-def complaints(platform: Platform, ledger: Ledger, *, leaks_end: bool) -> list[str]:
+def complaints(platform: Platform, ledger: Ledger, schedules: Sequence[Schedule], *, leaks_end: bool) -> list[str]:
     """The violations; `leaks_end`: whether leaked instances are to be terminated."""
     machines = [machine for region in platform.ec2.regions.values() for machine in region.live(platform.ec2.time())]
     running = {machine.id for machine in machines if machine.state is InstanceState.RUNNING}
     found = [said for record in ledger.records.values() for said in _not_converged(record)]
     found += _stray_instances(platform, ledger, leaks_end=leaks_end)
+    found += _unreported_maintenance(ledger, machines)
+    found += _against_schedules(platform, ledger, schedules)
     found += _licenses(platform, ledger, {machine.id for machine in machines})
     found += ledger.lablets.complaints(ledger.records, platform.cml.labs.labs_of, running)
     for worker_id, version, desired in ledger.confirmed:
@@ -55,6 +63,32 @@ def _not_converged(record: dict[str, Any]) -> Iterator[str]:
         yield f"{name} is {status} with the desired status {desired}, long after the last fault"
     elif status == "RUNNING" and not record["ready"]:
         yield f"{name} runs and is not ready, long after the last fault: {conditions}"
+
+
+def _unreported_maintenance(ledger: Ledger, machines: list[Machine]) -> Iterator[str]:
+    """What EC2 has announced for an instance that runs is on the record of its worker, and nothing else is."""
+    coming = {each.id: each.next_event_at is not None for each in machines if each.state is InstanceState.RUNNING}
+    for record in ledger.records.values():
+        announced = coming.get(record["instance_id"])
+        if record["status"] != "RUNNING" or announced is None:
+            continue
+        if announced and record["maintenance"] is None:
+            yield f"{record['name']}: EC2 has announced maintenance, and the record does not say so"
+        elif not announced and record["maintenance"] is not None:
+            yield f"{record['name']}: its record shows maintenance that EC2 does not announce"
+
+
+def _against_schedules(platform: Platform, ledger: Ledger, schedules: Sequence[Schedule]) -> Iterator[str]:
+    """Outside its windows a worker that nobody uses is stopped; a window starts those that its schedule stopped."""
+    for record in ledger.records.values():
+        worker = Worker.model_validate(record)
+        claim = due_change(worker, schedules, clock.now())
+        if claim is None or worker.status not in (WorkerStatus.RUNNING, WorkerStatus.STOPPED):
+            continue
+        server = platform.cml.by_machine.get(worker.instance_id or "")
+        used = worker.allocation.lablets or (server is not None and server.stats.running_nodes != 0)
+        if claim.desired is DesiredStatus.RUNNING or not used:
+            yield f"{worker.name} is {worker.status}, desired {worker.desired_status}, although {claim.reason}"
 
 
 def _stray_instances(platform: Platform, ledger: Ledger, *, leaks_end: bool) -> Iterator[str]:

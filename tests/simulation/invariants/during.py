@@ -290,7 +290,7 @@ class Ledger:
             1 for each in self.records.values() if each["status"] == "RUNNING" and each["desired_status"] == "RUNNING"
         )
         floor = self._settings.get("scaling", {}).get("min_workers", 0)
-        if left < floor:
+        if left < floor and not str(after.get("pause_reason")).startswith("schedule:"):
             self.violated(f"{worker_id}: a policy left {left} running, below {floor}")
         if after.get("pause_reason") == "maintenance":
             self._moves(before, after)
@@ -304,7 +304,7 @@ class Ledger:
             self.violated(f"{worker_id}: stopped for maintenance though nothing was announced and it is not impaired")
         if len(before.get("maintenance_restarts", ())) >= MOST_RESTARTS:
             self.violated(f"{worker_id}: stopped for maintenance for the third time")
-        if after["hold"] is not None:
+        if _is_held(after):
             self.violated(f"{worker_id}: stopped for maintenance while it is on hold")
         for other in self.records.values():
             same = other["id"] != worker_id and other["aws_region"] == region
@@ -458,6 +458,12 @@ def _deregisters_license_first(record: dict[str, Any]) -> bool:
     """Whether a worker that is to end is started for its license, which is recorded before the call."""
     ends = record["desired_status"] == "TERMINATED" and record["status"] == "TERMINATING"
     return bool(ends and record["release_license"] and record["license_release_started_at"])
+
+
+def _is_held(record: dict[str, Any]) -> bool:
+    """Whether its hold was in force when it was written; the record keeps one that is over until it is next changed."""
+    worker = Worker.model_validate(record)
+    return worker.hold is not None and worker.hold.active(worker.updated_at)
 
 
 def _is_live(record: dict[str, Any], region: str) -> bool:

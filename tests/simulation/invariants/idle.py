@@ -42,7 +42,8 @@ class IdleBooks:
         """A worker is written."""
         kinds = {actor["kind"] for actor in actors}
         wish = after["desired_status"] if after["desired_status"] != before["desired_status"] else ""
-        moves = after.get("pause_reason") == "maintenance"  # whatever it was used for, nobody uses it now
+        # Whatever it was used for, nobody uses it now.
+        moves = str(after.get("pause_reason")).startswith(("maintenance", "schedule:"))
         if wish == "STOPPED" and "policy" in kinds and "person" not in kinds and not moves:
             self._stopped_by_policy(before)
         if (after["status"] == "RUNNING" != before["status"]) or (wish == "RUNNING" and "person" in kinds):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.scenarios.steps import FIRST, HOME, MOVING, PAUSING, at, both, day, leaderless, worker
+from tests.simulation.scenarios.steps import FIRST, HOME, MOVING, PAUSING, at, both, day, lab, leaderless, worker
 from tests.simulation.script import NODES
 
 if TYPE_CHECKING:
@@ -247,6 +247,14 @@ WORKER_DAYS: dict[str, Script] = {
         at(7, "start", **FIRST),
         idle={"license_on_stop": "release"},
     ),
+    "EC2 throttles a stop": day(
+        worker(), at(3.9, "throttle", region=HOME, operation="StopInstances", times=2), at(4, "stop", **FIRST)
+    ),
+    "another token is given to a worker whose CML has lost its registration": day(
+        worker(token="good-token"),
+        at(4, "cml-forgets", **FIRST),
+        at(4.01, "license", **FIRST, token="bad-token"),
+    ),
     "another token is given to a registered worker": day(
         worker(token="good-token"), at(4, "license", **FIRST, token="bad-token")
     ),
@@ -414,6 +422,38 @@ WORKER_DAYS: dict[str, Script] = {
             )
         ),
     ),
+    "a window closes while no controller leads, and opens while nodes run and after a fail-over": day(
+        worker(),
+        worker(0.3, "w1"),
+        at(2, "use", which=0.0),
+        at(2.1, "use", which=0.34),
+        at(3, "schedule", number=0, names=("w0", "w1"), opens=-5, lasts=10, outside="stop"),
+        *leaderless(7, 120),
+        at(12, "start", which=0.0),
+        at(14, "crash", node="one", steps=10, down=20),
+        at(20, "unschedule", number=0),
+        lasting=24.0,
+    ),
+    "a window closes, and opens again for a worker at rest": day(
+        worker(),
+        worker(0.3, "w1"),
+        at(2, "use", which=0.0),
+        at(2.1, "use", which=0.6),
+        at(2.2, "schedule", number=0, names=("w0", "w1"), opens=-5, lasts=7, outside="stop"),
+        at(8, "schedule", number=1, names=("w1",), opens=-5, lasts=10, outside="stop"),
+        lasting=12.0,
+    ),
+    "schedules are changed while workers stop and start, with a hold in between": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(3)),
+        *(at(2 + number / 20, "use", which=which) for number, which in enumerate((0.0, 0.34, 0.67))),
+        at(3, "schedule", number=1, names=("w0", "w1", "w2"), opens=5, lasts=4, outside="stop"),
+        at(4, "hold", which=0.4, minutes=3),
+        at(5, "schedule", number=0, names=("w1",), opens=-1, lasts=40, outside="stop"),
+        at(6, "stop", which=0.7),
+        at(13, "schedule", number=1, names=("w0", "w2"), opens=2, lasts=10, outside="stop"),
+        at(14, "crash-plane", steps=40, down=60),
+        lasting=24.0,
+    ),
     "EC2 announces a retirement, and the leader dies while the worker moves": day(
         worker(),
         at(2, "use", **FIRST),
@@ -436,6 +476,14 @@ WORKER_DAYS: dict[str, Script] = {
         worker(),
         at(2.5, "announce", **FIRST, seconds=86400, code="instance-stop"),
         at(7, "reschedule-event", **FIRST, seconds=300),
+        maintenance=MOVING,
+        lasting=20.0,
+    ),
+    "EC2 announces a retirement while a lablet runs": day(
+        worker(),
+        at(2, "use", **FIRST),
+        lab(3),
+        at(4.5, "announce", **FIRST, seconds=86400, code="instance-retirement"),
         maintenance=MOVING,
         lasting=20.0,
     ),

@@ -14,9 +14,11 @@ from lcm.client.errors import ClientError, ConflictError, OutcomeUnknownError, U
 from lcm.cml.types import CMLActivityEvent
 from lcm.core import clock
 from lcm.model.access import Role
+from lcm.model.calendar.schedule import WorkerSelector
+from lcm.model.calendar.schedule_requests import CreateScheduleRequest, EditScheduleRequest
 from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, LabletRequirements
-from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LostWorkerPolicy
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus, LostWorkerPolicy
 from lcm.model.worker.conditions import ConditionType, is_condition_true
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest, LicenseRequest
@@ -27,6 +29,7 @@ from tests.support.virtual.full_platform import topology
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from lcm.model.calendar.schedule import Schedule
     from tests.simulation.invariants.during import Ledger
     from tests.simulation.script import Event
     from tests.simulation.world.platform import Platform
@@ -220,6 +223,13 @@ class People:
         ended = await self._client.lablets.terminate(lablets[int(which * len(lablets))].id)
         return f"lablet {ended.name} is to end"
 
+    async def _reset_lab(self, which: float) -> str:
+        running = [each async for each in self._client.lablets.list(status=[LabletStatus.RUNNING])]
+        if not running:
+            return "no lablet runs"
+        reset = await self._client.lablets.reset(running[int(which * len(running))].id)
+        return f"lablet {reset.name} is made anew"
+
     async def _check_waits(self) -> str:
         """Whoever has not come up for longer than the limit must be reported as stuck."""
         from tests.simulation.world.platform import WAIT_LIMIT
@@ -234,6 +244,45 @@ class People:
                 if not is_condition_true(worker.conditions, ConditionType.STUCK):
                     self._ledger.violated(f"{worker.name} waits since {since:%H:%M:%S} and is not reported as stuck")
         return f"{overdue} have waited for too long"
+
+    async def _schedule(self, number: int, names: tuple[str, ...], opens: int, lasts: int, outside: str) -> str:
+        """A window that opens so many minutes from now; negative: that has opened."""
+        begins = clock.now() + timedelta(minutes=opens)
+        ends = begins + timedelta(minutes=lasts)
+        window = f"daily {begins:%H:%M}-{ends:%H:%M}"
+        fields: dict[str, Any] = {"windows": (window,), "selector": WorkerSelector(names=names), "outside": outside}
+        found = next((each for each in await self.schedules() if each.name == f"s{number}"), None)
+        if found is None:
+            await self._client.schedules.create(CreateScheduleRequest(name=f"s{number}", zone="UTC", **fields))
+        else:
+            await self._client.schedules.edit(found.id, EditScheduleRequest(enabled=True, **fields))
+        return window
+
+    async def _unschedule(self, number: int) -> str:
+        found = next((each for each in await self.schedules() if each.name == f"s{number}"), None)
+        if found is None:
+            return "no such schedule"
+        if number:
+            await self._client.schedules.edit(found.id, EditScheduleRequest(enabled=False))
+        else:
+            await self._client.schedules.delete(found.id)
+        return "ended"
+
+    async def schedules(self) -> list[Schedule]:
+        """All schedules."""
+        return [each.schedule for each in await self._client.schedules.list()]
+
+    async def settle_schedules(self) -> list[Schedule]:
+        """No more boundaries: the first schedule stays open from now on, the others closed."""
+        while True:
+            try:
+                for each in await self.schedules():
+                    exceptions = () if each.name == "s0" else ("1970-01-01..2999-12-31 closed",)
+                    edit = EditScheduleRequest(windows=("daily 00:00-24:00",), exceptions=exceptions)
+                    await self._client.schedules.edit(each.id, edit)
+                return await self.schedules()
+            except ClientError:
+                await asyncio.sleep(1)
 
     async def _trust(self, which: float) -> str:
         return await self.trust_all()

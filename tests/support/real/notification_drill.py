@@ -7,6 +7,7 @@ import json
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
@@ -15,6 +16,8 @@ from standardwebhooks import Webhook
 from lcm.client import Client, Leader
 from lcm.client.errors import ClientError
 from lcm.control_plane.records.kinds import ALERT, ALL_KINDS
+from lcm.control_plane.store.mongo.store import MongoStore
+from lcm.control_plane.store.mongo_address import database_name
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.model.notification.alert import Alert
 from lcm.model.notification.subscription import CreateSubscriptionRequest, TargetKind
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from lcm.control_plane.store.port import Store
     from tests.support.servers.etcd import EtcdServer
 
 LEADER = Leader("worker-controller", 7)
@@ -97,6 +101,13 @@ class DrillResult:
     deliveries: list[Delivery]
     secret: str
     kills: int
+    written_at: list[float]
+
+    @property
+    def longest_pause(self) -> float:
+        """The longest time, in seconds, in which no change was accepted from anyone."""
+        moments = sorted(self.written_at)
+        return max(later - earlier for earlier, later in pairwise(moments))
 
     @property
     def lost(self) -> list[str]:
@@ -135,9 +146,13 @@ class DrillResult:
 class NotificationDrill:
     """Workers that fail and are retried, while their control plane is killed and started again."""
 
-    def __init__(self, folder: Path, etcd: EtcdServer, namespace: str, receiver: WebhookServer) -> None:
+    def __init__(
+        self, folder: Path, etcd: EtcdServer, namespace: str, receiver: WebhookServer, mongodb_url: str = ""
+    ) -> None:
+        """With the URL of a database of its own the control plane uses MongoDB, otherwise SQLite."""
         self._folder = folder
         self._receiver = receiver
+        self._mongodb_url = mongodb_url
         self._plane = ControlPlaneProcess(
             folder,
             etcd,
@@ -145,8 +160,9 @@ class NotificationDrill:
             LCM_DATA_DIR=str(folder / "data"),
             NOTIFY_ALLOWED_HOSTS="127.0.0.1",
             NOTIFY_DIGEST_SECONDS="0",
+            **({"STORE_URL": mongodb_url} if mongodb_url else {}),
         )
-        self._changes = 0
+        self._written_at: list[float] = []
 
     async def run(self, kills: int, events: int, rng: random.Random, *, seconds: float = 0.0) -> DrillResult:
         """Kill it so many times, spread at random over so many alerts; then wait until all have arrived.
@@ -162,7 +178,7 @@ class NotificationDrill:
                 asyncio.create_task(self._fail_and_retry(each, per_worker, seconds / per_worker)) for each in workers
             ]
             for moment in moments:
-                while self._changes < moment:
+                while len(self._written_at) < moment:
                     await asyncio.sleep(0.002)
                 await asyncio.sleep(rng.random() * 0.02)
                 await asyncio.to_thread(self._kill_and_start)
@@ -172,7 +188,7 @@ class NotificationDrill:
                 await asyncio.sleep(0.05)  # the test that runs this has a bound
         finally:
             await asyncio.to_thread(self._plane.process.end)
-        return DrillResult(await self._committed(), self._receiver.deliveries, secret, kills)
+        return DrillResult(await self._committed(), self._receiver.deliveries, secret, kills, self._written_at)
 
     async def _set_up(self) -> tuple[str, list[str]]:
         async with Client(self._plane.url, ADMIN, with_metrics=False) as client:
@@ -196,7 +212,7 @@ class NotificationDrill:
             for number in range(alerts):
                 wanted = WorkerStatus.FAILED if number % 2 == 0 else WorkerStatus.PENDING
                 await self._bring_to(admin, controller, worker_id, wanted)
-                self._changes += 1
+                self._written_at.append(time.monotonic())
                 await asyncio.sleep(pause)
 
     async def _bring_to(self, admin: Client, controller: Client, worker_id: str, wanted: WorkerStatus) -> None:
@@ -218,10 +234,15 @@ class NotificationDrill:
         self._plane.start()
 
     async def _committed(self) -> list[Alert]:
-        store = SqliteStore(self._folder / "data" / "lcm.db")
+        store = self._store()
         await store.open(ALL_KINDS)
         try:
             entries = await store.read_journal(topics=[ALERT], limit=10_000)
         finally:
             await store.close()
         return [Alert.model_validate_json(entry.body) for entry in entries]
+
+    def _store(self) -> Store:
+        if self._mongodb_url:
+            return MongoStore(self._mongodb_url, database_name(self._mongodb_url))
+        return SqliteStore(self._folder / "data" / "lcm.db")

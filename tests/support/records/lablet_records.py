@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.auth.roles import Caller
+from lcm.control_plane.auth.teams import TeamDirectory
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.lablets.controller_writes import LabletControllerWrites
 from lcm.control_plane.lablets.definitions import add_definition
@@ -64,7 +65,7 @@ def a_lablet(**changes: Any) -> Lablet:
     facts: dict[str, Any] = {
         "id": "l-1",
         "name": "exercise",
-        "owner": "anna",
+        "owner_name": "anna",
         "definition": "ospf@1",
         "requirements": LabletRequirements(license=False),
         "status_since": NOW,
@@ -108,7 +109,8 @@ class LabletDesk:
         self.unit_of_work = UnitOfWork(self.store, self._count)
         box = SecretBox([parse_key(generate_key(), "test")])
         self.plane = ControlPlaneContext(self.store, self.unit_of_work, box, ("eu-west-1", "us-east-1"))
-        self.people = LabletService(self.plane)
+        self.directory = TeamDirectory(self.store)
+        self.people = LabletService(self.plane, self.directory)
         self.reports = LabletControllerWrites(self.plane)
         self.workers = WorkerControllerWrites(self.plane)
 

@@ -73,7 +73,8 @@ async def _collect(folder: Path) -> Metrics:
         cml_reader_url="http://127.0.0.1:8083",
     )
     async with aclosing(NetworkTransport(idle_seconds=0.0, max_idle=0)) as http:
-        plane = make_control_plane(ControlPlaneComponentSettings(lcm_data_dir=folder), MemoryCoordination(), http)
+        stored = ControlPlaneComponentSettings(lcm_data_dir=folder, store_url="mongodb://127.0.0.1/")
+        plane = make_control_plane(stored, MemoryCoordination(), http)
         cloud, cml, control = connect_aws(settings), connect_cml(settings), make_control_plane_client(settings)
         controller = make_worker_controller(
             ControllerRuntime(MemoryCoordination(), settings), settings, control, cloud, cml

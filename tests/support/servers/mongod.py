@@ -53,8 +53,10 @@ def database_name() -> str:
 class MongoServer:
     """One mongod process with its own data. It keeps its port after a restart."""
 
-    def __init__(self, folder: Path, *, replica_set: bool = True) -> None:
+    def __init__(self, folder: Path, *, replica_set: bool = True, with_users: bool = False) -> None:
+        """With users, it lets only its own host in until `add_lcm_user`, and then nobody without a password."""
         self._folder = folder
+        self._with_users = with_users
         self._replica_set = replica_set
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_ports(1)[0]
@@ -91,6 +93,11 @@ class MongoServer:
         command += ["--nounixsocket", "--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "64"]
         if self._replica_set:
             command += ["--replSet", _SET]
+        if self._with_users:
+            key = self._folder / "mongo.key"
+            key.touch(mode=0o600)
+            key.write_text("keyOfTheSet" * 5)
+            command += ["--keyFile", str(key)]
         with (self._folder / "mongod.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -112,6 +119,15 @@ class MongoServer:
         client: MongoClient[dict[str, Any]]
         with MongoClient("127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=10_000) as client:
             return client.admin.command(command)
+
+    def add_lcm_user(self, database: str) -> str:
+        """Add the user whom docs/operations.md has for LCM; returns the URI with its password."""
+        root: MongoClient[dict[str, Any]]
+        self.command({"createUser": "root", "pwd": "root-password", "roles": ["root"]})
+        with MongoClient("127.0.0.1", self.port, username="root", password="root-password") as root:
+            roles = [{"role": "readWrite", "db": database}]
+            root.admin.command({"createUser": "lcm", "pwd": "lcm-password", "roles": roles})
+        return f"mongodb://lcm:lcm-password@127.0.0.1:{self.port}/?replicaSet={_SET}&authSource=admin"
 
     def step_down(self) -> None:
         """Step down as primary; it is elected again a second later."""

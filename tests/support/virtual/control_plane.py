@@ -15,12 +15,13 @@ from lcm.control_plane.auth.security_log import SecurityLog
 from lcm.control_plane.auth.session_record import SESSIONS
 from lcm.control_plane.auth.sessions import SessionService
 from lcm.control_plane.auth.sign_in_links import SignInLinks
+from lcm.control_plane.auth.teams import TeamDirectory
 from lcm.control_plane.auth.tokens import TOKENS, TokenService
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.fleet.system import ensure_installation
 from lcm.control_plane.fleet.templates import seed_templates
 from lcm.control_plane.http.deps import Authenticator
-from lcm.control_plane.journal.feed import JournalFeed
+from lcm.control_plane.journal.feed import POLL_SECONDS, JournalFeed
 from lcm.control_plane.journal.sse import EventStream
 from lcm.control_plane.notifications.lease import AlwaysHeld
 from lcm.control_plane.notifications.sender import NotificationSender, SenderConfig, TargetFactory
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store
 
 SYSTEM = Actor(kind=ActorKind.SYSTEM, name="test")
+_LONG_POLL = 60.0
 LEADER = {"X-LCM-Controller": "worker-controller", "X-LCM-Leader-Term": "5"}
 
 
@@ -107,7 +109,8 @@ async def serving_plane(
     follows = store is None
     store = store or MemoryStore(disk)
     await store.open([*ALL_KINDS, TOKENS, SESSIONS])
-    feed = JournalFeed(store)
+    # The commits of this plane wake it: on a disk of its own it need not look every second, for hours.
+    feed = JournalFeed(store, poll=POLL_SECONDS if disk else _LONG_POLL)
     unit_of_work = UnitOfWork(store, feed.wake)
     await unit_of_work.run(SYSTEM, lambda tx: ensure_installation(tx, None))
     await unit_of_work.run(SYSTEM, lambda tx: seed_templates(tx, None))
@@ -124,6 +127,7 @@ async def serving_plane(
         SecurityLog(store),
         sign_in=sign_in,
         command_line=None if sign_in is None else CommandLineSignIns(sign_in, sessions, box),
+        teams=TeamDirectory(store),
     )
     stream = EventStream(store, feed)
     context = ControlPlaneContext(store, unit_of_work, box, ("eu-west-1", "us-east-1"))

@@ -199,6 +199,7 @@ class FakeSecrets:
     def __init__(self) -> None:
         self.accounts: dict[str, Credentials] = {}
         self.tokens: dict[str, str] = {}
+        self.has_list = True  # earlier versions cannot say which workers have an account
         self.failure: Exception | None = None
         self.seconds = 0.05
         self.calls: Counter[str] = Counter()
@@ -209,6 +210,12 @@ class FakeSecrets:
             raise NotFoundError(404, "not_found", f"worker {worker_id} has no cml username")
         account = self.accounts[worker_id]
         return CmlCredentials(username=account.username, password=SecretStr(account.password))
+
+    async def cml_accounts(self) -> frozenset[str]:
+        await self._ask("accounts")
+        if not self.has_list:
+            raise NotFoundError(404, "not_found", "there is no such route")
+        return frozenset(self.accounts)
 
     async def license_token(self, worker_id: str) -> SecretStr:
         await self._ask(f"token {worker_id}")

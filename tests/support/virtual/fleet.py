@@ -161,6 +161,7 @@ class Fleet:
     registries: dict[str, CollectorRegistry] = field(default_factory=dict)
     wires: dict[str, MortalWire] = field(default_factory=dict)
     clients: list[Client] = field(default_factory=list)
+    _decoded: dict[str, tuple[bytes, Worker]] = field(default_factory=dict)  # most reads find what the last one found
 
     def connect(self, role: Role, wire: httpx.AsyncBaseTransport | None = None) -> Client:
         """A client of the control plane."""
@@ -209,7 +210,10 @@ class Fleet:
         """The current record, from the store: an HTTP request twice a second would take most of a test's time."""
         stored = await self.plane.services.context.store.get(WORKERS, worker_id)
         assert stored is not None
-        return Worker.model_validate_json(stored.body)
+        known = self._decoded.get(worker_id)
+        if known is None or known[0] != stored.body:
+            known = self._decoded[worker_id] = stored.body, Worker.model_validate_json(stored.body)
+        return known[1]
 
     async def until(
         self, condition: Callable[[], bool | Awaitable[bool]], what: str, *, within: float = 3600.0

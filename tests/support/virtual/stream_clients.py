@@ -18,7 +18,7 @@ from tests.support.virtual.mirror_world import Plane
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from lcm.control_plane.journal.sse_client import EventFilter
+    from lcm.control_plane.journal.sse_client import EventFilter, StreamClient
     from lcm.control_plane.store.port import JournalEntry
 
 SOON = 0.05  # seconds; everything that needs no time has happened by then
@@ -79,9 +79,9 @@ class Reader:
 class _CountingStream(EventStream):
     encoded = 0
 
-    def _encode(self, entry: JournalEntry) -> bytes:
+    def _encode(self, entry: JournalEntry, client: StreamClient) -> bytes:
         self.encoded += 1
-        return super()._encode(entry)
+        return super()._encode(entry, client)
 
 
 class Studio:

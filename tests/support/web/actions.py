@@ -9,7 +9,20 @@ from playwright.sync_api import expect
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-PATHS = ("/", "/fleet", "/lablets", "/definitions", "/templates", "/activity", "/notifications", "/system", "/settings")
+PATHS = (
+    "/",
+    "/fleet",
+    "/lablets",
+    "/definitions",
+    "/templates",
+    "/activity",
+    "/notifications",
+    "/schedules",
+    "/bookings",
+    "/teams",
+    "/system",
+    "/settings",
+)
 """Every page that is not about one record."""
 
 

@@ -392,6 +392,8 @@ async def open_target(plane: TestPlane) -> Target:
     target = {"name": "ops", "target": "webhook", "url": "https://hooks.test/a"}
     plane.receivers.add("hooks.test")
     subscription = (await plane.ask("POST", "/api/subscriptions", role=Role.ADMIN, json=target)).json()["subscription"]
+    office = {"name": "office", "zone": "UTC", "windows": ["mon-fri 08:00-18:00"], "selector": {"names": ["alpha"]}}
+    schedule = (await plane.ask("POST", "/api/schedules", json=office)).json()
     gate = plane.services.authenticator
     caller = await gate.tokens.verify(plane.tokens[Role.ADMIN])
     session, other = await gate.sessions.begin(caller), await gate.sessions.begin(caller)
@@ -406,6 +408,7 @@ async def open_target(plane: TestPlane) -> Target:
         "name": ["lab", "small"],
         "definition_id": ["lab@1"],
         "subscription_id": [subscription["id"]],
+        "schedule_id": [schedule["id"]],
         "session_id": [storage_key(other.id.reveal())],
     }
     cookie = session_cookie(session, secure=False).partition(";")[0]

@@ -103,3 +103,19 @@ async def test_nothing_is_kept_that_nobody_uses(
 async def test_an_invalid_page_names_the_field(body: Any, where: str, connect: Callable[..., Client]) -> None:
     with pytest.raises(ProtocolError, match=f"internal.workers: invalid response: {where}"):
         await listed(connect(FaultyNetwork(ScriptedServer(json_response(body)))))
+
+
+async def test_a_worker_that_was_read_by_itself_is_the_one_of_the_list_and_the_other_way_round(
+    plane: TestPlane, connect: Callable[..., Client], workers: list[str]
+) -> None:
+    """A controller keeps the record that it read last: the next list would decode each of those once more."""
+    controller = connect(FaultyNetwork(plane.app), plane.tokens[Role.CONTROLLER])
+    people = connect(FaultyNetwork(plane.app), plane.tokens[Role.OPERATOR])
+    before = await listed(controller)
+    first = (await controller.internal.worker_context(workers[0])).worker
+    assert first is before[workers[0]]
+    await people.workers.stop(workers[0])
+    changed = (await controller.internal.worker_context(workers[0])).worker
+    assert changed is not first
+    assert changed.version > first.version
+    assert (await listed(controller))[workers[0]] is changed

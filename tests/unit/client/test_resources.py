@@ -11,10 +11,19 @@ import pytest
 from pydantic import SecretStr
 
 from lcm.client import Client, Leader
-from lcm.client.errors import NotFoundError, NotPossibleNowError, UnauthenticatedError
+from lcm.client.errors import BookingRefusedError, NotFoundError, NotPossibleNowError, UnauthenticatedError
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import ActorKind, DecisionReport
+from lcm.model.booking.record import BookingStatus
+from lcm.model.booking.requests import (
+    BookingPreview,
+    CreateBookingRequest,
+    ExtendBookingRequest,
+    MoveOccurrenceRequest,
+)
+from lcm.model.calendar.schedule import WorkerSelector
+from lcm.model.calendar.schedule_requests import CreateScheduleRequest, EditScheduleRequest, PreviewScheduleRequest
 from lcm.model.change_preview import (
     DefinitionAction,
     PreviewDefinitionRequest,
@@ -25,6 +34,8 @@ from lcm.model.change_preview import (
 )
 from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.lablet.record import (
+    AssignDefinitionRequest,
+    AssignLabletRequest,
     CreateDefinitionRequest,
     CreateLabletRequest,
     LabletRequirements,
@@ -34,10 +45,12 @@ from lcm.model.lablet.record import (
     PlacementRequest,
     ReleaseLabletRequest,
 )
+from lcm.model.lablet.requests import ExtendLabletRequest, LabletAction, PreviewLabletRequest
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.notification.alert import AlertChange, AlertState, AlertSubject, AlertType, Finding, SubjectKind
 from lcm.model.notification.subscription import CreateSubscriptionRequest, EditSubscriptionRequest, TargetKind
 from lcm.model.system import ControllerReport
+from lcm.model.team import CreateTeamRequest, RequestedLimits, RequestedMember, UpdateTeamRequest
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.idle import ActivityEvent
 from lcm.model.worker.metrics import MetricsSample
@@ -55,6 +68,7 @@ from lcm.model.worker.requests import (
     MaintenanceRequest,
     MetricsBatch,
     ScaleUpRequest,
+    ScheduleStepRequest,
     UpdateWorkerRequest,
     WorkerDecision,
     WorkerStatusUpdate,
@@ -172,6 +186,7 @@ class Tour:
         assert (credentials.username, credentials.password.get_secret_value()) == ("u", "p w")
         update = LicenseStatusUpdate(status=LicenseStatus.REGISTERED)
         assert (await inside.write_license_status(LEADER, worker.id, update)).license_status is LicenseStatus.REGISTERED
+        assert await inside.cml_accounts() == {worker.id}
         sample = MetricsSample(
             worker_id=worker.id, instance_id=worker.instance_id or "", collected_at=clock.now(), cpu_utilization=3
         )
@@ -245,13 +260,30 @@ class Tour:
         begun = LabletStatusUpdate(status=LabletStatus.INSTANTIATING, version=made.version + 1, reason="go")
         lablet = await inside.lablet_status(SCHEDULER, made.id, begun)
         assert (await admin.lablets.access(made.id)).worker_id == worker.id
+        running = LabletStatusUpdate(
+            status=LabletStatus.RUNNING, version=lablet.version, reason="up", lab_id="lab-1", lab_started_at=clock.now()
+        )
+        await inside.lablet_status(SCHEDULER, made.id, running)
+        with pytest.raises(NotPossibleNowError, match="it has no end"):
+            await admin.lablets.extend(made.id, ExtendLabletRequest(minutes=30))
+        asked = PreviewLabletRequest(action=LabletAction.RESET)
+        assert (await admin.lablets.preview_action(made.id, asked)).change == "RUNNING → INSTANTIATING"
+        lablet = await admin.lablets.reset(made.id, "wrong turn")
+        assert (lablet.status, lablet.placement_attempt) == (LabletStatus.INSTANTIATING, 2)
         given_back = ReleaseLabletRequest(status=LabletStatus.PENDING_SCHEDULING, version=lablet.version, reason="lost")
         assert (await inside.release_lablet(SCHEDULER, made.id, given_back)).worker_id is None
+        created = await admin.seat_links.create(made.id, expires_at=clock.now() + timedelta(hours=4))
+        assert created.path.get_secret_value().startswith(f"/seat#{created.link.id}.")
+        assert [each async for each in admin.seat_links.list(made.id)] == [created.link]
+        assert (await admin.seat_links.revoke(made.id, created.link.id)).revoked_by == "admin"
         assert "TERMINATED immediately" in (await admin.lablets.preview_termination(made.id)).effect
         assert (await admin.lablets.terminate(made.id, "enough")).status is LabletStatus.TERMINATED
         assert (await admin.lablets.delete(made.id)).status is LabletStatus.TERMINATED
         steps = [step.to_status async for step in admin.lablets.history(made.id)]
-        assert steps == ["PENDING_SCHEDULING", "SCHEDULED", "INSTANTIATING", "PENDING_SCHEDULING", "TERMINATED"]
+        assert steps == [
+            "PENDING_SCHEDULING", "SCHEDULED", "INSTANTIATING", "RUNNING", "INSTANTIATING", "PENDING_SCHEDULING",
+            "TERMINATED",
+        ]  # fmt: skip
 
     async def rest(self) -> None:
         """The fleet, templates and tokens."""
@@ -307,7 +339,52 @@ class Tour:
         assert (await admin.access.preview_revocation(made.info.id)).change.endswith("→ revoked")
         assert (await admin.access.revoke_token(made.info.id)).revoked_at is not None
         await self.subscriptions()
+        await self.bookings()
+        await self.teams()
         assert [worker.name async for worker in admin.workers.list(q="alp", sort="-name")] == ["alpha"]
+
+    async def bookings(self) -> None:
+        """A class is booked, extended, moved and cancelled."""
+        bookings, start = self.admin.bookings, clock.after(5 * 86_400).replace(second=0, microsecond=0, tzinfo=None)
+        asked = CreateBookingRequest(
+            name="class", definition="ospf", seats=1, start=start, zone="UTC", duration_minutes=60, repeat_weeks=2
+        )
+        assert (await bookings.preview(asked)).confirmed
+        made = await bookings.create(asked)
+        with pytest.raises(BookingRefusedError) as refused:
+            await bookings.create(asked.model_copy(update={"name": "large", "seats": 1000}))
+        assert BookingPreview.model_validate(refused.value.current).shortages
+        assert await bookings.get(made.id) == made
+        assert (await self.controller.advance_bookings(SCHEDULER)).skipped == 0
+        assert [each async for each in bookings.list(begin=clock.now(), end=clock.after(30 * 86_400))] == [made]
+        longer = await bookings.extend(made.id, ExtendBookingRequest(minutes=15), version=made.version)
+        assert longer.occurrences[0].ends_at - made.occurrences[0].ends_at == timedelta(minutes=15)
+        later = MoveOccurrenceRequest(start=start + timedelta(days=2))
+        assert (await bookings.move(made.id, 2, later)).occurrences[1].start.at == later.start
+        assert (await bookings.cancel(made.id, "ill", number=2)).status is BookingStatus.CONFIRMED
+        assert (await bookings.delete(made.id)).status is BookingStatus.CANCELLED
+
+    async def teams(self) -> None:
+        teams = self.admin.teams
+        made = await teams.create(
+            CreateTeamRequest(name="blue", members=(RequestedMember(role=Role.LEARNER, email="b@x.org"),))
+        )
+        assert [each.name async for each in teams.list()] == ["blue"]
+        assert (await teams.get("blue")).members == made.members
+        limits = UpdateTeamRequest(limits=RequestedLimits(max_lablets=3))
+        assert (await teams.edit("blue", limits, version=made.version)).limits.max_lablets == 3
+        assert [each async for each in teams.worker_readiness()]
+        token = await self.admin.access.make_token("grader", Role.INSTRUCTOR, team="blue")
+        assert token.info.team == made.id
+        [lablet, *_] = [each async for each in self.admin.lablets.list()]
+        owner = AssignLabletRequest(team="blue", owner="b@x.org")
+        assert (await self.admin.lablets.assign(lablet.id, owner)).owner == "email:b@x.org"
+        name, _, version = lablet.definition.partition("@")
+        given = await self.admin.definitions.assign(name, version, AssignDefinitionRequest(team="blue"))
+        assert given.team == made.id
+        assert (await self.admin.definitions.assign(name, version, AssignDefinitionRequest(), team="blue")).team == ""
+        empty = await teams.create(CreateTeamRequest(name="empty"))
+        await teams.delete(empty.id)
 
     async def subscriptions(self) -> None:
         subscriptions, receiver = self.admin.subscriptions, self._plane.receivers.add("hooks.test")
@@ -330,6 +407,25 @@ class Tour:
         assert (await subscriptions.get(subscription_id)).subscription == renamed
         assert await subscriptions.delete(subscription_id) == renamed
 
+    async def schedules(self) -> None:
+        schedules, selector = self.admin.schedules, WorkerSelector(names=("alpha",))
+        body = PreviewScheduleRequest(name="office", selector=selector, zone="UTC", windows=("sat 08:00-18:00",))
+        made = await schedules.create(CreateScheduleRequest(**body.model_dump(exclude={"schedule_id"})))
+        renamed = await schedules.edit(made.id, EditScheduleRequest(name="saturdays"))
+        assert (renamed.name, renamed.version) == ("saturdays", 2)
+        (status,) = await schedules.list()
+        assert status == await schedules.get(made.id)
+        assert (status.schedule, status.state) == (renamed, "open")
+        preview = await schedules.preview(body)
+        assert [each.name for each in preview.workers] == ["alpha"]
+        assert (await schedules.preview_saved(made.id, remove=True)).workers_total == 1
+        assert await self.controller.schedules() == (renamed,)
+        (alpha,) = [worker async for worker in self.admin.workers.list(q="alpha")]
+        step = ScheduleStepRequest(step="stop", version=alpha.version, reason="closed")
+        with pytest.raises(NotPossibleNowError, match="no longer want to stop it"):
+            await self.controller.write_schedule_step(LEADER, alpha.id, step)
+        assert await schedules.delete(made.id) == renamed
+
 
 async def _raise_an_alert(tx: Transaction) -> None:
     subject = AlertSubject(kind=SubjectKind.INSTANCE, id="i-1")
@@ -349,6 +445,7 @@ async def test_every_route_is_called_and_its_response_decoded(plane: TestPlane, 
     await tour.reports(alpha)
     await tour.commands(await tour.bring_up("beta"))
     await tour.growth()
+    await tour.schedules()
     await tour.rest()
     with pytest.raises(NotFoundError):
         await tour.admin.workers.retry("w-none")

@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 import yaml
+from fastapi.routing import APIRoute
+from starlette.datastructures import QueryParams
 
 from lcm.cloud.aws.config import AwsConfig
+from lcm.control_plane.web.lablets.list_page import LabletListQuery
+from lcm.control_plane.web.routing import ROUTERS
+from lcm.control_plane.web.workers.list_page import WorkerListQuery
 from lcm.settings import Settings, describe
 from lcm.wiring.control_plane import ControlPlaneProcessSettings
 from lcm.wiring.lablet_controller import LabletControllerProcessSettings
 from lcm.wiring.resource_scheduler import ResourceSchedulerProcessSettings
 from lcm.wiring.worker_controller import WorkerControllerProcessSettings
 from tests.support.servers.metric_registries import platform_metrics, sample_names
+
+if TYPE_CHECKING:
+    from lcm.control_plane.web.list_query import ListQuery
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -91,6 +100,26 @@ def test_every_alert_says_what_happened_and_where_to_read_on() -> None:
         assert notes["description"].endswith(".")
         path, _, anchor = notes["runbook"].partition("#")
         assert (path, anchor in chapters) == ("docs/operations.md", True), notes["runbook"]
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_an_alert_leads_to_the_page_of_its_subject(rule: dict[str, Any]) -> None:
+    """The page exists and knows each filter of the link: an unknown one would be ignored, and show everything."""
+    page = re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"of-\1", rule["annotations"]["page"])
+    link = urlsplit(page)
+    assert any(route.path == link.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute))
+    lists: dict[str, type[ListQuery]] = {each.path: each for each in (WorkerListQuery, LabletListQuery)}
+    if link.path not in lists:
+        assert not link.query
+        return
+    query = lists[link.path].from_query(QueryParams(link.query))
+    assert sorted(parse_qsl(urlsplit(query.url()).query)) == sorted(parse_qsl(link.query))
+    assert "region" not in labels_in(rule["expr"]) or "region=of-region" in page
+
+
+def test_metrics_of_problems_have_alerts() -> None:
+    watched = {name for rule in rules() for name in metrics_in(rule["expr"])}
+    assert {"up", "lcm_workers_stuck", "lcm_workers_impaired", "lcm_workers_maintenance"} <= watched
 
 
 def test_every_link_to_a_chapter_of_the_handbooks_leads_to_one() -> None:

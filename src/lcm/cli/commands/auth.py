@@ -93,7 +93,7 @@ def _sign_in_with_token(save_as: _Destination, token: str) -> None:
         me = await session.client.access.whoami()
         await save_as.save(token)
         context = save_as.context
-        session.printer.line(f"Signed in to {save_as.url} as {me.name} ({me.role}). Saved as context {context}.")
+        session.printer.line(f"Signed in to {save_as.url} as {me.name} ({me.role_text}). Saved as context {context}.")
 
     _run_or_exit(work, save_as.url)
 
@@ -122,7 +122,7 @@ def _sign_in_at_provider(save_as: _Destination, *, with_browser: bool) -> bool:
         me = await session.client.access.whoami()  # its first use: a session that is never used ends soon
         await save_as.save(token, begun.expires_at)
         session.printer.line(
-            f"Signed in to {save_as.url} as {me.name} ({me.role}) until {format_time_with_zone(begun.expires_at)}."
+            f"Signed in to {save_as.url} as {me.name} ({me.role_text}) until {format_time_with_zone(begun.expires_at)}."
             f" Saved as context {save_as.context}."
         )
 
@@ -238,7 +238,7 @@ async def whoami(session: Session) -> None:
 def _show_whoami(session: Session, me: CallerIdentity) -> None:
     from lcm.cli.output.durations import format_time_with_zone
 
-    details = [("name", me.name), ("role", me.role.value), ("by", me.kind.value)]
+    details = [("name", me.name), ("role", me.role_text), ("by", me.kind.value)]
     if me.expires_at is not None:
         details.append(("until", format_time_with_zone(me.expires_at)))
     session.printer.details([*details, ("at", f"{session.target.url} (from {session.target.source})")], indent=0)

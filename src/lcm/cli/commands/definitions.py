@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcm.cli.errors import CommandError
+from lcm.cli.errors import CommandError, yaml_problem
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.completion import complete_definitions, complete_versions
@@ -82,8 +82,8 @@ async def get_definition(session: Session, name: DefinitionArgument) -> None:
     from lcm.cli.runtime.lookup import find_definition
 
     found = await find_definition(session.client, name)
-    versions = [each async for each in session.client.definitions.versions(found.name)]
-    definition = await session.client.definitions.get(found.name, found.version)
+    versions = [each async for each in session.client.definitions.versions(found.name, team=found.team or None)]
+    definition = await session.client.definitions.get(found.name, found.version, team=found.team or None)
     session.printer.item(definition, definition.id, lambda each: _show_definition(session, each, versions))
 
 
@@ -93,6 +93,9 @@ async def create_definition(
     file: Annotated[
         Path, typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON: name, version, topology, requirements.")
     ],
+    team: Annotated[
+        str | None, typer.Option("--team", metavar="TEAM", help="Team, by name or id. Default: yours, or none.")
+    ] = None,
     topology: Annotated[
         Path | None, typer.Option("--topology", metavar="FILE", help="Topology file, as exported by CML.")
     ] = None,
@@ -101,12 +104,15 @@ async def create_definition(
     from lcm.cli.runtime.options import validate
     from lcm.model.lablet.record import CreateDefinitionRequest
 
-    body = validate(CreateDefinitionRequest, _read_definition(file, topology))
+    fields = _read_definition(file, topology)
+    if team is not None:
+        fields["team"] = team
+    body = validate(CreateDefinitionRequest, fields)
     if session.dry_run:
         preview = await session.client.definitions.preview_create(body)
         session.forecast = forecast_lines(f"{body.name}@{body.version}", preview)
     created = await session.client.definitions.create(body)
-    text = f"{created.id} created.\nRun it: lcm lablets create {created.id}"
+    text = f"{created.reference} created.\nRun it: lcm lablets create {created.reference}"
     session.printer.item(created, created.id, lambda _: session.printer.line(text))
 
 
@@ -116,7 +122,7 @@ async def enable_definition(session: Session, name: VersionArgument) -> None:
     found = await _find_single_version(session, name)
     if session.dry_run:
         session.forecast = forecast_lines(found.id, await _preview(session, found, "enable"))
-    done = await session.client.definitions.enable(found.name, found.version)
+    done = await session.client.definitions.enable(found.name, found.version, team=found.team or None)
     _print_result(session, done, "is enabled: lablets can be created from it")
 
 
@@ -128,7 +134,7 @@ async def disable_definition(session: Session, name: VersionArgument, yes: YesOp
     if preview.changes:
         confirm_change(session, [preview.effect], f"Disable {found.id}?", yes=yes)
     session.forecast = forecast_lines(found.id, preview)
-    done = await session.client.definitions.disable(found.name, found.version)
+    done = await session.client.definitions.disable(found.name, found.version, team=found.team or None)
     _print_result(session, done, "is disabled: no new lablets can be created from it")
 
 
@@ -137,7 +143,9 @@ async def _preview(session: Session, definition: LabletDefinitionSummary, action
     from lcm.model.change_preview import DefinitionAction, PreviewDefinitionRequest
 
     body = PreviewDefinitionRequest(action=DefinitionAction(action))
-    return await session.client.definitions.preview(definition.name, definition.version, body)
+    return await session.client.definitions.preview(
+        definition.name, definition.version, body, team=definition.team or None
+    )
 
 
 async def _find_single_version(session: Session, text: str) -> LabletDefinitionSummary:
@@ -145,7 +153,9 @@ async def _find_single_version(session: Session, text: str) -> LabletDefinitionS
     from lcm.cli.runtime.lookup import find_definition
 
     found = await find_definition(session.client, text)
-    versions = [each.id async for each in session.client.definitions.versions(found.name)]
+    versions = [
+        each.reference async for each in session.client.definitions.versions(found.name, team=found.team or None)
+    ]
     if "@" not in text and len(versions) > 1:
         raise CommandError(f"{found.name} has {len(versions)} versions: {', '.join(versions[:8])}. Specify one")
     return found
@@ -190,7 +200,7 @@ def _read_definition(file: Path, topology: Path | None) -> dict[str, Any]:
     try:
         content = yaml.safe_load(_read_text(file))
     except yaml.YAMLError as error:
-        raise CommandError(f"{file} is neither YAML nor JSON: {str(error).splitlines()[0]}") from None
+        raise CommandError(f"{file} is neither YAML nor JSON: {yaml_problem(error)}") from None
     if not isinstance(content, dict):
         raise CommandError(f"{file} must contain a mapping with name, version, topology and requirements")
     if isinstance(content.get("version"), int | float):

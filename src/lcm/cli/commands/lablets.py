@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lcm.cli.commands.lablet import changes, seat_links
 from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.runtime.command import command
-from lcm.cli.runtime.completion import complete_definitions, complete_lablets, complete_workers
+from lcm.cli.runtime.completion import complete_definitions, complete_workers
 from lcm.cli.runtime.forecast import forecast_lines
-from lcm.cli.runtime.options import ReasonOption, YesOption, make_command_group
+from lcm.cli.runtime.options import LabletArgument, ReasonOption, YesOption, make_command_group
 from lcm.cli.runtime.session import Session, confirm_by_name, require_terminal
 
 if TYPE_CHECKING:
@@ -23,14 +24,6 @@ app = make_command_group("Create lablets, see where they run or why they wait, a
 
 _MAX_NAME_LOOKUPS = 25
 
-LabletArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="Name or id of a lablet, or a unique prefix of either.",
-        autocompletion=complete_lablets,
-    ),
-]
 DefinitionArgument = Annotated[
     str,
     typer.Argument(
@@ -42,6 +35,9 @@ StatusesOption = Annotated[
     typer.Option(
         "--status", "-s", metavar="STATUS", help="Only these statuses, such as running; repeat or separate by commas."
     ),
+]
+TeamOption = Annotated[
+    str | None, typer.Option("--team", metavar="TEAM", help="Team, by name or id. Default: yours, or none.")
 ]
 OwnersOption = Annotated[list[str] | None, typer.Option("--owner", metavar="NAME", help="Only these owners.")]
 WorkerOption = Annotated[
@@ -156,6 +152,7 @@ async def create_lablet(
     definition: DefinitionArgument,
     name: NameOption = None,
     owner: OwnerOption = None,
+    team: TeamOption = None,
     region: RegionOption = None,
     starts: StartsOption = None,
     ends: EndsOption = None,
@@ -165,7 +162,7 @@ async def create_lablet(
     """Create a lablet. It is placed on a matching worker; if there is none, one is started or launched."""
     from lcm.cli.output.lablet_views import preview_lines
 
-    body = _create_request(definition, name, owner, region, starts, ends, ttl, if_lost)
+    body = _create_request(definition, name, owner, region, starts, ends, ttl, if_lost, team=team)
     if session.dry_run:
         session.forecast = preview_lines(await session.client.lablets.preview(body))
     created = await session.client.lablets.create(body)
@@ -177,6 +174,7 @@ async def create_lablet(
 async def preview_lablet(
     session: Session,
     definition: DefinitionArgument,
+    team: TeamOption = None,
     region: RegionOption = None,
     starts: StartsOption = None,
     ends: EndsOption = None,
@@ -185,7 +183,7 @@ async def preview_lablet(
     from lcm.cli.output.lablet_views import show_preview
 
     preview = await session.client.lablets.preview(
-        _create_request(definition, None, None, region, starts, ends, None, None)
+        _create_request(definition, None, None, region, starts, ends, None, None, team=team)
     )
     session.printer.item(preview, preview.definition, lambda each: show_preview(session.printer, each))
 
@@ -234,6 +232,10 @@ async def wait_for_status(
     await wait_for_lablet(session, name, goal, parse_duration(timeout, "--timeout"))
 
 
+changes.register(app)
+seat_links.register(app)
+
+
 def _create_request(
     definition: str,
     name: str | None,
@@ -243,6 +245,8 @@ def _create_request(
     ends: str | None,
     ttl: str | None,
     if_lost: str | None,
+    *,
+    team: str | None = None,
 ) -> CreateLabletRequest:
     from lcm.cli.output.durations import parse_duration, parse_time
     from lcm.cli.runtime.options import validate
@@ -254,6 +258,7 @@ def _create_request(
         "definition": definition,
         "name": name,
         "owner": owner,
+        "team": team,
         "aws_region": region,
         "starts_at": None if starts is None else parse_time(starts, now, "--starts"),
         "ends_at": None if ends is None else parse_time(ends, now, "--ends"),
@@ -265,13 +270,15 @@ def _create_request(
 
 async def _worker_names(session: Session, lablets: Iterable[Lablet]) -> dict[str, str]:
     """Names of the lablets' workers by id; none if there are too many to look up."""
-    from lcm.client.errors import NotFoundError
+    from lcm.client.errors import NotFoundError, PermissionDeniedError
 
     ids = sorted({lablet.worker_id for lablet in lablets if lablet.worker_id is not None})
     names: dict[str, str] = {}
     for worker_id in ids if len(ids) <= _MAX_NAME_LOOKUPS else ():
         try:
             names[worker_id] = (await session.client.workers.get(worker_id)).name
+        except PermissionDeniedError:
+            return {}  # a role in a team only: no workers are shown
         except NotFoundError:
             continue
     return names

@@ -12,8 +12,9 @@ from lcm.cli.runtime.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
-    from lcm.model.fleet.plan import FleetPlan, PlannedWorker
+    from lcm.model.fleet.plan import FleetPlan, PlannedScheduleChange, PlannedWorker
 
 app = make_command_group("What controllers will do next with workers and lablets, and why.")
 
@@ -122,8 +123,15 @@ def _automation_sections(plan: FleetPlan) -> list[tuple[str, list[str]]]:
         + (f"in {format_duration(each.at - now)}" if each.at > now else "at the next idle check")
         for each in plan.pauses
     ]
+    schedules = [_scheduled(each, now) for each in plan.schedule_changes]
+    boundaries = [
+        f"{each.name} {'opens' if each.opens else 'closes'} in {format_duration(each.at - now)}"
+        for each in plan.schedule_boundaries
+    ]
     licenses = [f"{each.name}: {each.operation}, requested by {each.requested_by}" for each in plan.license_operations]
     sections = [
+        (f"By schedule ({plan.schedule_changes_total})", _capped(schedules, plan.schedule_changes_total)),
+        (f"Schedules ({len(boundaries)})", _capped(boundaries, len(boundaries))),
         (f"If they stay idle ({plan.pauses_total})", _capped(pauses, plan.pauses_total)),
         (f"License operations ({plan.license_operations_total})", _capped(licenses, plan.license_operations_total)),
     ]
@@ -134,6 +142,16 @@ def _automation_sections(plan: FleetPlan) -> list[tuple[str, list[str]]]:
         total = scan.imports_total + scan.losses_total
         sections.append((f"Discovery ({total})", _capped([*imports, *losses], total)))
     return sections
+
+
+def _scheduled(change: PlannedScheduleChange, now: datetime) -> str:
+    from lcm.cli.output.durations import format_duration
+    from lcm.model.worker.status import DesiredStatus
+
+    starts = change.desired_status is DesiredStatus.RUNNING
+    later = f"in {format_duration(change.at - now)}" if change.at > now else "now"
+    waits = "" if starts else " or as soon as nobody uses it"
+    return f"{change.name} will be {'started' if starts else 'stopped'} {later}{waits}: {change.reason}"
 
 
 def _capped(lines: list[str], total: int) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcm.cli.errors import CommandError
+from lcm.cli.errors import CommandError, yaml_problem
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.completion import complete_templates
@@ -166,7 +166,7 @@ def _read_templates(file: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise CommandError(f"{file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from None
     except yaml.YAMLError as error:
-        raise CommandError(f"{file} is neither YAML nor JSON: {str(error).splitlines()[0]}") from None
+        raise CommandError(f"{file} is neither YAML nor JSON: {yaml_problem(error)}") from None
     if isinstance(content, dict) and isinstance(content.get("templates"), list):
         content = content["templates"]
     entries = content if isinstance(content, list) else [content]

@@ -35,6 +35,7 @@ def _columns() -> list[Column[TokenInfo]]:
     return [
         Column("NAME", lambda token: token.name),
         Column("ROLE", lambda token: token.role.value),
+        Column("TEAM", lambda token: token.team or "", priority=2),
         Column("EXPIRES", ends, priority=1),
         Column(
             "LAST USED",
@@ -67,7 +68,12 @@ async def list_tokens(
 async def create_token(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the owner, shown in history and audit.")],
-    role: Annotated[str, typer.Option("--role", metavar="viewer|operator|admin|controller", help="Role.")],
+    role: Annotated[
+        str, typer.Option("--role", metavar="viewer|operator|admin|controller|instructor|learner", help="Role.")
+    ],
+    team: Annotated[
+        str | None, typer.Option("--team", metavar="TEAM", help="Team of an instructor or learner, by name or id.")
+    ] = None,
     expires: Annotated[
         str | None, typer.Option("--expires", metavar="WHEN", help="Expiry: 30d, or a date. Default: never.")
     ] = None,
@@ -79,13 +85,19 @@ async def create_token(
     from lcm.model.access import CreateTokenRequest
 
     fields: dict[str, object] = {"name": name, "role": role}
+    if team is not None:
+        fields["team"] = team
     if expires is not None:
         fields["expires_at"] = parse_time(expires, clock.now(), "--expires")
     request = validate(CreateTokenRequest, fields)
     if session.dry_run:
-        preview = await session.client.access.preview_token(request.name, request.role, expires_at=request.expires_at)
+        preview = await session.client.access.preview_token(
+            request.name, request.role, team=request.team, expires_at=request.expires_at
+        )
         session.forecast = forecast_lines(name, preview)
-    created = await session.client.access.make_token(request.name, request.role, expires_at=request.expires_at)
+    created = await session.client.access.make_token(
+        request.name, request.role, team=request.team, expires_at=request.expires_at
+    )
     session.printer.item(created, created.info.name, _show_new_token)
 
 
@@ -131,7 +143,7 @@ def _session_columns() -> list[Column[SessionInfo]]:
 
     return [
         Column("NAME", lambda each: each.name),
-        Column("ROLE", lambda each: each.role.value),
+        Column("ROLE", lambda each: each.role_text),
         Column("KIND", lambda each: each.kind.label, priority=2),
         Column("SIGNED IN", began, priority=1),
         Column("EXPIRES", lambda each: f"in {format_duration(each.expires_at - now)}", priority=2),
@@ -148,7 +160,7 @@ async def list_sessions(session: Session) -> None:
 
     async def show() -> None:
         found = [each async for each in session.client.access.sessions()]
-        session.printer.items(found, _session_columns(), lambda each: each.id, "Nobody is signed in.")
+        session.printer.items(found, _session_columns(), lambda each: each.id, "No open sessions.")
 
     await show_or_watch(session, show)
 
@@ -167,7 +179,7 @@ async def end_session(
     found = await find_session(session.client, which)
     effect = f"{found.name} has to sign in again there"
     session.forecast = [("then", effect)]
-    about = f"{found.name} ({found.role}), {found.kind.label}, from {found.address or 'an unknown address'}"
+    about = f"{found.name} ({found.role_text}), {found.kind.label}, from {found.address or 'an unknown address'}"
     confirm_change(session, [about, f"{effect}."], "End this session?", yes=yes)
     ended = await session.client.access.end_session(found.id)
     session.printer.item(ended, ended.id, lambda each: session.printer.line(f"The session of {each.name} has ended."))

@@ -199,5 +199,5 @@ class Board:
             if ended and row.status.lower() not in query:
                 return False
             worker = self.workers.get(row.worker_id or "")
-            text = f"{row.name} {row.status} {row.owner} {row.definition} {worker.name if worker else ''}"
+            text = f"{row.name} {row.status} {row.owner_name} {row.definition} {worker.name if worker else ''}"
         return all(part in text.lower() for part in query.split())

@@ -28,22 +28,26 @@ def parse_duration(text: str, what: str = "a span") -> timedelta:
 
 def parse_time(text: str, now: datetime, what: str = "a moment") -> datetime:
     """A duration from now, such as `2h`, or a date and time, in the local zone unless it has an offset."""
-    if re.match(r"\d{4}-", text.strip()):
-        try:
-            moment = datetime.fromisoformat(text.strip())
-        except ValueError:
-            raise UsageError(
-                f"{what} {text!r}: must be a duration such as 2h, or a time such as 2026-01-17T10:30Z"
-            ) from None
-        return moment.astimezone() if moment.tzinfo is None else moment
-    return now + parse_duration(text, what)
+    moment = _parse_moment(text, what)
+    return now + parse_duration(text, what) if moment is None else moment
 
 
 def parse_past_time(text: str, now: datetime, what: str = "a moment") -> datetime:
     """A duration before now, such as `12h`, or a date and time, in the local zone unless it has an offset."""
-    if re.match(r"\d{4}-", text.strip()):
-        return parse_time(text, now, what)
-    return now - parse_duration(text, what)
+    moment = _parse_moment(text, what)
+    return now - parse_duration(text, what) if moment is None else moment
+
+
+def _parse_moment(text: str, what: str) -> datetime | None:
+    """A date and time; None for a duration."""
+    if re.match(r"[\d.]+([smhdw]|$)", text.strip().lower()):
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        problem = "must be a duration such as 2h, or a time such as 2026-01-17T10:30Z"
+        raise UsageError(f"{what} {text!r}: {problem}") from None
+    return moment.astimezone() if moment.tzinfo is None else moment
 
 
 def format_duration(span: timedelta) -> str:

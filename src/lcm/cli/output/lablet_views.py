@@ -53,7 +53,7 @@ def lablet_columns(now: datetime, workers: Mapping[str, str]) -> list[Column[Lab
         Column("NAME", lambda each: each.name, min_width=12, distinct=True),
         Column("STATUS", lablet_status_text, style=lambda each: status_style(each.status.value)),
         Column("DEFINITION", lambda each: each.definition, priority=3, min_width=12),
-        Column("OWNER", lambda each: each.owner, priority=4, min_width=8),
+        Column("OWNER", lambda each: each.owner_name, priority=4, min_width=8),
         Column(
             "WORKER", lambda each: workers.get(each.worker_id or "", each.worker_id or ""), priority=1, min_width=10
         ),
@@ -105,7 +105,7 @@ def show_lablet(printer: Printer, lablet: Lablet, access: LabletAccess | None) -
     details = [
         ("status", f"{lablet_status_text(lablet)} for {format_duration(now - lablet.status_since)}"),
         ("notes", lablet_notes(lablet)),
-        ("owner", lablet.owner),
+        ("owner", lablet.owner_name),
         ("definition", lablet.definition),
         ("requirements", requirements_text(lablet.requirements)),
         ("worker", worker if worker == (lablet.worker_id or "") else f"{worker} ({lablet.worker_id})"),

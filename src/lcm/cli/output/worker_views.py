@@ -68,7 +68,7 @@ def _is_true(condition: Condition, kind: str) -> bool:
 def worker_status_text(worker: Worker) -> str:
     """The status, with the desired status if it differs. A worker that waits for its first start is not launched."""
     desired = worker.desired_status.value
-    if worker.status == "PENDING" and desired == "STOPPED" and worker.launch_intent is None:
+    if worker.is_not_launched:
         return "NOT LAUNCHED"
     settled = worker.status.value == desired or (worker.status == "FAILED" and desired == "RUNNING")
     return worker.status.value if settled else f"{worker.status.value} → {desired}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from lcm.client import Client
     from lcm.model.access import SessionInfo, TokenInfo
+    from lcm.model.booking.record import Booking
+    from lcm.model.calendar.schedule import Schedule
     from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
     from lcm.model.notification.subscription import Subscription
     from lcm.model.worker.record import Worker
@@ -73,6 +76,9 @@ async def find_worker(client: Client, text: str) -> Worker:
         raise CommandError("a worker's name cannot be empty")
     matches = [worker async for worker in client.workers.list(q=text, page_size=_PAGE_SIZE)]
     active = [worker for worker in matches if worker.status != "TERMINATED" and worker.name == text]
+    if len(active) > 1:
+        ids = ", ".join(lablet.id for lablet in active)
+        raise CommandError(f"several teams have a lablet {text}; use its id: {ids}")
     if active:
         return active[0]
     if text.startswith("w-"):
@@ -114,15 +120,21 @@ async def find_lablet(client: Client, text: str) -> Lablet:
 
 
 async def find_definition(client: Client, text: str) -> LabletDefinitionSummary:
-    """The definition NAME@VERSION; for a name alone, its newest version."""
-    definitions = {each.id: each async for each in client.definitions.list()}
+    """The definition NAME@VERSION; for a name alone, its newest version. Where several teams have it, by its id."""
+    found = [each async for each in client.definitions.list()]
+    several = Counter(each.reference for each in found)
+    definitions = {each.reference if several[each.reference] == 1 else each.id: each for each in found}
     list_command = "lcm definitions list"
     if "@" in text:
         ids = [Candidate(each, each) for each in definitions]
         return definitions[pick_candidate(text, ids, "definition", list_command)]
-    names = [Candidate(each, each) for each in sorted({each.name for each in definitions.values()})]
+    names = [Candidate(each, each) for each in sorted({each.name for each in found})]
     name = pick_candidate(text, names, "definition", list_command)
-    return max((each for each in definitions.values() if each.name == name), key=lambda each: each.created_at)
+    named = [each for each in found if each.name == name]
+    if len({each.team for each in named}) > 1:
+        known = ", ".join(sorted(each.id for each in named))
+        raise CommandError(f"several teams have a definition {name}; use an id: {known}")
+    return max(named, key=lambda each: each.created_at)
 
 
 async def find_template(client: Client, text: str) -> WorkerTemplate:
@@ -137,6 +149,22 @@ async def find_subscription(client: Client, text: str) -> Subscription:
     found = {each.id: each async for each in client.subscriptions.list()}
     candidates = [Candidate(each.id, each.name) for each in found.values()]
     return found[pick_candidate(text, candidates, "subscription", "lcm subscriptions list")]
+
+
+async def find_schedule(client: Client, text: str) -> Schedule:
+    """The schedule with this name, id, or unique prefix."""
+    found = {each.schedule.id: each.schedule for each in await client.schedules.list()}
+    candidates = [Candidate(each.id, each.name) for each in found.values()]
+    return found[pick_candidate(text, candidates, "schedule", "lcm schedules list")]
+
+
+async def find_booking(client: Client, text: str) -> Booking:
+    """The booking with this name, id, or unique prefix; of several with the same name, one that is not over."""
+    from lcm.model.booking.record import OPEN_STATUSES
+
+    found = {each.id: each async for each in client.bookings.list(page_size=_PAGE_SIZE)}
+    candidates = [Candidate(each.id, each.name, each.status not in OPEN_STATUSES) for each in found.values()]
+    return found[pick_candidate(text, candidates, "booking", "lcm bookings list --all")]
 
 
 async def find_token(client: Client, text: str) -> TokenInfo:

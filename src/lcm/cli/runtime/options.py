@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from lcm.cli.errors import UsageError
-from lcm.cli.runtime.completion import complete_workers
+from lcm.cli.runtime.completion import complete_lablets, complete_workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +53,14 @@ WorkerArgument = Annotated[
         metavar="NAME",
         help="Name or id of a worker, or a unique prefix of either.",
         autocompletion=complete_workers,
+    ),
+]
+LabletArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name or id of a lablet, or a unique prefix of either.",
+        autocompletion=complete_lablets,
     ),
 ]
 ReasonOption = Annotated[

@@ -40,7 +40,7 @@ _RANDOM_BYTES = 32
 _REQUEST_SECONDS = 5.0
 _MAX_REQUEST_BYTES = 32 * 1024
 _ARRIVED = "You can close this page and go back to the command line."
-_STRANGER = "Nothing waits for this address here. Run lcm login again and open the address that it prints."
+_STRANGER = "No sign-in is waiting at this address. Run lcm login again and open the address that it prints."
 
 
 async def sign_in(client: Client, *, with_browser: bool = False) -> CommandLineSession | None:
@@ -58,7 +58,7 @@ async def _sign_in_with_code(client: Client, device: DeviceSignIn) -> CommandLin
     _say(f"On any device, open {device.verification_uri}", f"and enter the code {device.user_code}")
     if device.verification_uri_complete is not None:
         _say(f"or open {device.verification_uri_complete}")
-    _say(f"Waiting for you, at most {max(1, round(device.expires_in / 60))} min. Ctrl-C cancels.")
+    _say(f"Waiting up to {max(1, round(device.expires_in / 60))} minutes. Press Ctrl-C to cancel.")
     now = asyncio.get_running_loop().time
     deadline, interval = now() + device.expires_in, device.interval
     pause, noticed = interval, False
@@ -77,7 +77,7 @@ async def _sign_in_with_code(client: Client, device: DeviceSignIn) -> CommandLin
             return polled.session
         interval += SLOW_DOWN_SECONDS if polled.slow_down else 0.0
         pause, noticed = interval, False
-    raise CommandError("the code has expired before it was entered; run lcm login again")
+    raise CommandError("the code expired before it was entered; run lcm login again")
 
 
 async def _sign_in_with_browser(client: Client, page: str) -> CommandLineSession:
@@ -92,12 +92,12 @@ async def _sign_in_with_browser(client: Client, page: str) -> CommandLineSession
         challenge = _encode(hashlib.sha256(verifier.encode()).digest())
         query = urlencode({"port": port, "code_challenge": challenge, "state": state})
         _say("Open this address in a browser on this computer:", f"  {page}?{query}")
-        _say(f"Waiting for you, at most {round(BROWSER_SECONDS / 60)} min. Ctrl-C cancels.")
+        _say(f"Waiting up to {round(BROWSER_SECONDS / 60)} minutes. Press Ctrl-C to cancel.")
         try:
             async with asyncio.timeout(BROWSER_SECONDS):
                 code = await received
         except TimeoutError:
-            raise CommandError("nobody signed in with this address in time; run lcm login again") from None
+            raise CommandError("the sign-in was not completed in time; run lcm login again") from None
     return await _explained(client.access.redeem_sign_in(SecretStr(code), SecretStr(verifier)))
 
 

@@ -9,8 +9,10 @@ from lcm.client.errors import StaleLeaderError
 from lcm.client.known_records import KnownRecords
 from lcm.client.responses import ApiRequest
 from lcm.core.controller.leader_election import StaleTermError
-from lcm.model.access import CmlCredentials, RevealedLicenseToken
+from lcm.model.access import CmlAccountOwners, CmlCredentials, RevealedLicenseToken
 from lcm.model.base import Ack, Page
+from lcm.model.booking.requests import BookingProgress
+from lcm.model.calendar.schedule import Schedule
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.state import FleetState, Installation, LeadershipTerm
 from lcm.model.fleet.worker_context import WorkerContext
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         MaintenanceRequest,
         MetricsBatch,
         ScaleUpRequest,
+        ScheduleStepRequest,
         WorkerStatusUpdate,
     )
     from lcm.model.worker.status import WorkerStatus
@@ -59,10 +62,9 @@ class InternalApi(Resource):
     async def _read(self, name: str, model: type[A], *path: str) -> A:
         return await self._send(ApiRequest(f"internal.{name}", "GET", api_path("internal", *path)), model)
 
-    async def _write(self, name: str, leader: Leader, body: BaseModel, model: type[A], *path: str) -> A:
-        call = ApiRequest(
-            f"internal.{name}", "POST", api_path("internal", *path), body=encode_body(body), headers=leader.headers
-        )
+    async def _write(self, name: str, leader: Leader, body: BaseModel | None, model: type[A], *path: str) -> A:
+        content = None if body is None else encode_body(body)
+        call = ApiRequest(f"internal.{name}", "POST", api_path("internal", *path), body=content, headers=leader.headers)
         try:
             return await self._send(call, model)
         except StaleLeaderError as error:
@@ -121,7 +123,9 @@ class InternalApi(Resource):
 
     async def worker_context(self, worker_id: str) -> WorkerContext:
         """One worker with the state and settings of the fleet, and its template if it is PENDING."""
-        return await self._read("worker-context", WorkerContext, "workers", worker_id, "context")
+        context = await self._read("worker-context", WorkerContext, "workers", worker_id, "context")
+        worker = self._known_workers.same(context.worker)  # or the next list would decode it once more
+        return context if worker is context.worker else context.model_copy(update={"worker": worker})
 
     async def template(self, name: str) -> WorkerTemplate:
         """One template."""
@@ -151,6 +155,10 @@ class InternalApi(Resource):
     async def cml_credentials(self, worker_id: str) -> CmlCredentials:
         """The credentials for a worker's CML."""
         return await self._read("cml-credentials", CmlCredentials, "workers", worker_id, "cml-credentials")
+
+    async def cml_accounts(self) -> frozenset[str]:
+        """The workers that have credentials of their own for their CML."""
+        return frozenset((await self._read("cml-accounts", CmlAccountOwners, "cml-accounts")).worker_ids)
 
     async def announce_leadership(self, leader: Leader, *, startup_sweep_done: bool = False) -> LeadershipTerm:
         """Announce a new term, or the end of its startup sweep."""
@@ -186,6 +194,10 @@ class InternalApi(Resource):
         """Stop a worker for maintenance, or start it again after it."""
         return await self._write("maintenance", leader, body, Worker, "workers", worker_id, "maintenance")
 
+    async def write_schedule_step(self, leader: Leader, worker_id: str, body: ScheduleStepRequest) -> Worker:
+        """Stop a worker outside the windows of its schedules, or start it again."""
+        return await self._write("schedule", leader, body, Worker, "workers", worker_id, "schedule")
+
     async def write_license_status(self, leader: Leader, worker_id: str, body: LicenseStatusUpdate) -> Worker:
         """Report the license status of a worker's CML."""
         return await self._write("license-status", leader, body, Worker, "workers", worker_id, "license-status")
@@ -198,6 +210,10 @@ class InternalApi(Resource):
         """Add a worker for pending lablets."""
         return await self._write("scale-up", leader, body, Worker, "workers", "scale-up")
 
+    async def advance_bookings(self, leader: Leader) -> BookingProgress:
+        """Carry out what is due for bookings."""
+        return await self._write("advance-bookings", leader, None, BookingProgress, "bookings", "advance")
+
     async def audit(self, leader: Leader, action: str, subject: str, reason: str = "") -> None:
         """Write an audit entry for a decision that changes no record."""
         entry = CreateAuditEntryRequest.model_construct(action=action, subject=subject, reason=reason)  # as above
@@ -206,6 +222,10 @@ class InternalApi(Resource):
     async def fleet(self) -> FleetState:
         """The state of the fleet: its hold, the open breakers, the last scale-down."""
         return await self._read("fleet", FleetState, "fleet")
+
+    async def schedules(self) -> tuple[Schedule, ...]:
+        """All schedules."""
+        return (await self._read("schedules", Page[Schedule], "schedules")).items
 
     async def report_controller(self, leader: Leader, body: ControllerReport) -> None:
         """Report the status of the leading controller."""

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from lcm.model.change_preview import ChangePreview, PreviewDefinitionRequest
     from lcm.model.lablet.access import LabletAccess
     from lcm.model.lablet.placement import LabletPreview
-    from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest
+    from lcm.model.lablet.record import (
+        AssignDefinitionRequest,
+        AssignLabletRequest,
+        CreateDefinitionRequest,
+        CreateLabletRequest,
+    )
+    from lcm.model.lablet.requests import ExtendLabletRequest, PreviewLabletRequest
     from lcm.model.lablet.status import LabletStatus
 
 _DEFINITIONS_PATH = "lablet-definitions"
@@ -41,6 +47,7 @@ class Lablets(Resource):
         status: Iterable[LabletStatus] = (),
         exclude_statuses: Iterable[LabletStatus] = (),
         owner: Iterable[str] = (),
+        team: Iterable[str] = (),
         worker: Iterable[str] = (),
         definition: Iterable[str] = (),
         q: str | None = None,
@@ -52,6 +59,7 @@ class Lablets(Resource):
             status=status,
             exclude_statuses=exclude_statuses,
             owner=owner,
+            team=team,
             worker=worker,
             definition=definition,
             q=q,
@@ -80,15 +88,7 @@ class Lablets(Resource):
         """Request its termination."""
         from lcm.model.worker.requests import CommandRequest
 
-        call = ApiRequest(
-            "lablets.terminate",
-            "POST",
-            api_path("lablets", lablet_id, "terminate"),
-            body=encode_body(CommandRequest(reason=reason)),
-            headers=if_match(version),
-            idempotency_key=key or new_idempotency_key(),
-        )
-        return await self._send(call, Lablet)
+        return await self._command(lablet_id, "terminate", CommandRequest(reason=reason), version, key)
 
     async def delete(self, lablet_id: str, *, version: int | None = None, key: str | None = None) -> Lablet:
         """Request its termination. The record stays."""
@@ -113,6 +113,42 @@ class Lablets(Resource):
             ApiRequest("lablets.access", "GET", api_path("lablets", lablet_id, "access")), LabletAccess
         )
 
+    async def extend(
+        self, lablet_id: str, body: ExtendLabletRequest, *, version: int | None = None, key: str | None = None
+    ) -> Lablet:
+        """Move its end to a later time."""
+        return await self._command(lablet_id, "extend", body, version, key)
+
+    async def reset(
+        self, lablet_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
+    ) -> Lablet:
+        """Request a new lab in place of its lab."""
+        from lcm.model.worker.requests import CommandRequest
+
+        return await self._command(lablet_id, "reset", CommandRequest(reason=reason), version, key)
+
+    async def _command(
+        self, lablet_id: str, name: str, body: BaseModel, version: int | None, key: str | None
+    ) -> Lablet:
+        call = ApiRequest(
+            f"lablets.{name}",
+            "POST",
+            api_path("lablets", lablet_id, name),
+            body=encode_body(body),
+            headers=if_match(version),
+            idempotency_key=key or new_idempotency_key(),
+        )
+        return await self._send(call, Lablet)
+
+    async def preview_action(self, lablet_id: str, body: PreviewLabletRequest) -> ChangePreview:
+        """What an action on it would do. Nothing is changed."""
+        from lcm.model.change_preview import ChangePreview
+
+        path = api_path("lablets", lablet_id, "preview")
+        return await self._send(
+            ApiRequest("lablets.preview-action", "POST", path, body=encode_body(body)), ChangePreview
+        )
+
     async def preview_termination(self, lablet_id: str) -> ChangePreview:
         """What its termination would do. Nothing is changed."""
         from lcm.model.change_preview import ChangePreview
@@ -127,6 +163,11 @@ class Lablets(Resource):
         call = ApiRequest("lablets.preview", "POST", api_path("lablets", "preview"), body=encode_body(body))
         return await self._send(call, LabletPreview)
 
+    async def assign(self, lablet_id: str, body: AssignLabletRequest) -> Lablet:
+        """Give it to a team, and to a person in it."""
+        path = api_path("lablets", lablet_id, "assign")
+        return await self._send(ApiRequest("lablets.assign", "POST", path, body=encode_body(body)), Lablet)
+
 
 class Definitions(Resource):
     """Lablet definitions. A version never changes."""
@@ -139,17 +180,18 @@ class Definitions(Resource):
             "definitions.list", api_path(_DEFINITIONS_PATH), Page[LabletDefinitionSummary], query_params(q=q), page_size
         )
 
-    def versions(self, name: str, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[LabletDefinitionSummary]:
+    def versions(
+        self, name: str, *, team: str | None = None, page_size: int = DEFAULT_PAGE_SIZE
+    ) -> AsyncIterator[LabletDefinitionSummary]:
         """All versions of a definition, newest first."""
-        return self._pages(
-            "definitions.versions", api_path(_DEFINITIONS_PATH, name), Page[LabletDefinitionSummary], {}, page_size
-        )
+        path, query = api_path(_DEFINITIONS_PATH, name), query_params(team=team)
+        return self._pages("definitions.versions", path, Page[LabletDefinitionSummary], query, page_size)
 
-    async def get(self, name: str, version: str) -> LabletDefinition:
+    async def get(self, name: str, version: str, *, team: str | None = None) -> LabletDefinition:
         """One version."""
-        return await self._send(
-            ApiRequest("definitions.get", "GET", api_path(_DEFINITIONS_PATH, name, version)), LabletDefinition
-        )
+        path = api_path(_DEFINITIONS_PATH, name, version)
+        request = ApiRequest("definitions.get", "GET", path, query=query_params(team=team))
+        return await self._send(request, LabletDefinition)
 
     async def create(self, body: CreateDefinitionRequest, *, key: str | None = None) -> LabletDefinition:
         """Create a version; the same content again has the same result."""
@@ -166,23 +208,36 @@ class Definitions(Resource):
         """What creating a version would do. Nothing is changed."""
         return await self._preview("definitions.preview-create", api_path(_DEFINITIONS_PATH, "preview"), body)
 
-    async def preview(self, name: str, version: str, body: PreviewDefinitionRequest) -> ChangePreview:
+    async def preview(
+        self, name: str, version: str, body: PreviewDefinitionRequest, *, team: str | None = None
+    ) -> ChangePreview:
         """What enabling or disabling a version would do. Nothing is changed."""
-        return await self._preview("definitions.preview", api_path(_DEFINITIONS_PATH, name, version, "preview"), body)
+        path = api_path(_DEFINITIONS_PATH, name, version, "preview")
+        return await self._preview("definitions.preview", path, body, team)
 
-    async def _preview(self, operation: str, path: str, body: BaseModel) -> ChangePreview:
+    async def assign(
+        self, name: str, version: str, body: AssignDefinitionRequest, *, team: str | None = None
+    ) -> LabletDefinition:
+        """Give a version to a team, or to none; `team` is the one that has it."""
+        path, query = api_path(_DEFINITIONS_PATH, name, version, "assign"), query_params(team=team)
+        request = ApiRequest("definitions.assign", "POST", path, query=query, body=encode_body(body))
+        return await self._send(request, LabletDefinition)
+
+    async def _preview(self, operation: str, path: str, body: BaseModel, team: str | None = None) -> ChangePreview:
         from lcm.model.change_preview import ChangePreview
 
-        return await self._send(ApiRequest(operation, "POST", path, body=encode_body(body)), ChangePreview)
+        request = ApiRequest(operation, "POST", path, query=query_params(team=team), body=encode_body(body))
+        return await self._send(request, ChangePreview)
 
-    async def enable(self, name: str, version: str) -> LabletDefinition:
+    async def enable(self, name: str, version: str, *, team: str | None = None) -> LabletDefinition:
         """Allow new lablets from it."""
-        return await self._switch(name, version, "enable")
+        return await self._switch(name, version, team, "enable")
 
-    async def disable(self, name: str, version: str) -> LabletDefinition:
+    async def disable(self, name: str, version: str, *, team: str | None = None) -> LabletDefinition:
         """Allow no new lablets from it."""
-        return await self._switch(name, version, "disable")
+        return await self._switch(name, version, team, "disable")
 
-    async def _switch(self, name: str, version: str, how: str) -> LabletDefinition:
-        call = ApiRequest(f"definitions.{how}", "POST", api_path(_DEFINITIONS_PATH, name, version, how))
+    async def _switch(self, name: str, version: str, team: str | None, how: str) -> LabletDefinition:
+        path = api_path(_DEFINITIONS_PATH, name, version, how)
+        call = ApiRequest(f"definitions.{how}", "POST", path, query=query_params(team=team))
         return await self._send(call, LabletDefinition)

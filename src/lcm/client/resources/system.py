@@ -69,16 +69,20 @@ class Access(Resource):
         """All tokens, without their secrets."""
         return self._pages("access.tokens", api_path("tokens"), Page[TokenInfo], {}, page_size)
 
-    async def make_token(self, name: str, role: Role, *, expires_at: datetime | None = None) -> CreatedToken:
+    async def make_token(
+        self, name: str, role: Role, *, team: str | None = None, expires_at: datetime | None = None
+    ) -> CreatedToken:
         """Create a token; its text is only in this response."""
-        body = CreateTokenRequest(name=name, role=role, expires_at=expires_at)
+        body = CreateTokenRequest(name=name, role=role, team=team, expires_at=expires_at)
         return await self._send(
             ApiRequest("access.make-token", "POST", api_path("tokens"), body=encode_body(body)), CreatedToken
         )
 
-    async def preview_token(self, name: str, role: Role, *, expires_at: datetime | None = None) -> ChangePreview:
+    async def preview_token(
+        self, name: str, role: Role, *, team: str | None = None, expires_at: datetime | None = None
+    ) -> ChangePreview:
         """What creating a token would do. Nothing is changed."""
-        body = CreateTokenRequest(name=name, role=role, expires_at=expires_at)
+        body = CreateTokenRequest(name=name, role=role, team=team, expires_at=expires_at)
         return await self._preview("access.preview-token", api_path("tokens", "preview"), encode_body(body))
 
     async def preview_revocation(self, token_id: str) -> ChangePreview:

@@ -14,6 +14,7 @@ import hashlib
 import ipaddress
 import math
 from collections import OrderedDict, deque
+from functools import lru_cache
 
 from lcm.control_plane.auth.roles import TooManyAttemptsError
 
@@ -56,7 +57,7 @@ class AcceptedCredentials:
 
 
 def _credential_key(address: str, credential: str) -> bytes:
-    text = f"{_client_key(address)}\n{credential}"
+    text = f"{client_key(address)}\n{credential}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -72,7 +73,7 @@ class SignInRateLimiter:
     def check(self, address: str, token_id: str | None = None) -> None:
         """Raises `TooManyAttemptsError` unless a sign-in may be tried now."""
         now = asyncio.get_running_loop().time()
-        client = _client_key(address)
+        client = client_key(address)
         until = self._addresses.blocked_until(client, now)
         # A token under attack is blocked only for addresses that failed themselves: otherwise anyone who knows a token
         # id could lock its owner out.
@@ -84,7 +85,7 @@ class SignInRateLimiter:
     def record_failure(self, address: str, token_id: str | None = None) -> None:
         """Record a failed sign-in. A later success does not reset it: a valid token must not allow more guesses."""
         now = asyncio.get_running_loop().time()
-        self._addresses.add(_client_key(address), now)
+        self._addresses.add(client_key(address), now)
         if token_id is not None:
             self._tokens.add(token_id, now)
 
@@ -114,7 +115,12 @@ class _Failures:
         return max(now, times[0] + self._window)
 
 
-def _client_key(address: str) -> str:
+@lru_cache(maxsize=1_024)
+def client_key(address: str) -> str:
+    """What stands for the client at an address: for IPv6 its network. Other text is cut.
+
+    Every request asks for it, mostly from a few addresses.
+    """
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -74,7 +74,7 @@ class SecurityLog:
         log.info(
             "signed in",
             name=caller.name,
-            role=caller.role.value,
+            role=caller.role_text,
             kind=caller.kind.value,
             token_id=caller.token_id,
             subject=caller.subject,

@@ -11,11 +11,12 @@ from lcm.core import clock
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lcm.control_plane.auth.seats.sessions import SeatSession
     from lcm.control_plane.auth.sessions import OpenSession
     from lcm.control_plane.secrets.encryption import Secret
 
 
-def check_csrf(session: OpenSession, presented: str | None) -> None:
+def check_csrf(session: OpenSession | SeatSession, presented: str | None) -> None:
     """Raises `CsrfError` unless a change with a cookie carries the session's CSRF token."""
     received = (presented or "").encode("utf-8", "surrogatepass")
     if not hmac.compare_digest(received, session.csrf.reveal().encode()):
@@ -58,6 +59,22 @@ def attempt_cookie(attempt: Secret | None, seconds: float, *, secure: bool) -> s
 def attempt_from(cookies: Mapping[str, str], *, secure: bool) -> str | None:
     """The sign-in that this browser started."""
     return cookies.get(_attempt_cookie_name(secure=secure))
+
+
+def seat_cookie(session: SeatSession | None, *, secure: bool) -> str:
+    """The value of a Set-Cookie header for the session of a seat link; None deletes it."""
+    value = "" if session is None else session.id.reveal()
+    seconds = 0 if session is None else max(0, int((session.expires_at - clock.now()).total_seconds()))
+    return _set_cookie(_seat_cookie_name(secure=secure), value, seconds, secure=secure)
+
+
+def seat_session_id_from(cookies: Mapping[str, str], *, secure: bool) -> str | None:
+    """The id of the session that a seat link opened in this browser."""
+    return cookies.get(_seat_cookie_name(secure=secure))
+
+
+def _seat_cookie_name(*, secure: bool) -> str:
+    return "__Host-lcm_seat" if secure else "lcm_seat"
 
 
 def _attempt_cookie_name(*, secure: bool) -> str:

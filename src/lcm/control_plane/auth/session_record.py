@@ -11,7 +11,7 @@ from lcm.control_plane.auth.roles import Caller
 from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretLocation
 from lcm.control_plane.store.port import Kind, Put
 from lcm.core import clock
-from lcm.model.access import SESSION_TOKEN_PREFIX, CallerKind, Role, SessionInfo, SessionKind
+from lcm.model.access import SESSION_TOKEN_PREFIX, CallerKind, Grant, Role, SessionInfo, SessionKind
 from lcm.model.base import CARRIED, Record, UtcDatetime
 
 if TYPE_CHECKING:
@@ -60,7 +60,10 @@ class StoredSession(Record):
     """A session as it is stored."""
 
     name: str
-    role: Annotated[Role, CARRIED]
+    role: Annotated[Role, CARRIED] | None
+    grants: tuple[Grant, ...] = ()  # those of its token; others follow from groups and address
+    groups: tuple[str, ...] = ()
+    email: str | None = None
     token_id: str | None
     expires_at: UtcDatetime
     ends_at: UtcDatetime
@@ -88,6 +91,9 @@ class StoredSession(Record):
             token_id=self.token_id,
             expires_at=self.ends_at,
             subject=self.subject,
+            grants=self.grants,
+            groups=self.groups,
+            email=self.email,
         )
 
 
@@ -120,6 +126,7 @@ def session_info(stored: StoredDocument) -> SessionInfo:
         id=stored.id,
         name=session.name,
         role=session.role,
+        grants=session.grants,
         kind=session.kind,
         identity=session.caller.identity,
         address=session.address,

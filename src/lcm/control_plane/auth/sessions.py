@@ -154,6 +154,9 @@ class SessionService:
         session = StoredSession(
             name=caller.name,
             role=caller.role,
+            grants=caller.grants if caller.subject is None else (),
+            groups=caller.groups,
+            email=caller.email,
             token_id=caller.token_id,
             subject=caller.subject,
             expires_at=ends_at,
@@ -214,10 +217,16 @@ class SessionService:
 
     async def still_valid(self, session_id: str) -> bool:
         """Whether a session that was resumed earlier goes on. This is no use of it and does not extend it."""
+        return await self.current_caller(session_id) is not None
+
+    async def current_caller(self, session_id: str) -> Caller | None:
+        """Whose session it is, as of now; None if it has ended. This is no use of it and does not extend it."""
         session = await self._read_checked(storage_key(session_id), may_wait=False)
         if session is None or session.expires_at <= clock.now():
-            return False
-        return session.token_id is None or await self._tokens.still_valid(session.token_id)
+            return None
+        if session.token_id is not None and not await self._tokens.still_valid(session.token_id):
+            return None
+        return session.caller
 
     async def end(self, session_id: str) -> EndedSession | None:
         """Sign out; returns whose session it was, None if it has already ended."""
@@ -290,7 +299,9 @@ class SessionService:
         if session is not None and session.parent is not None:
             parent = await self._read_checked(session.parent, may_wait=may_wait)
             current = parent is not None and clock.now() < parent.expires_at
-            return session.model_copy(update={"role": parent.role}) if parent is not None and current else None
+            if parent is None or not current:
+                return None
+            return session.model_copy(update={"role": parent.role, "groups": parent.groups, "email": parent.email})
         if session is None or session.grant is None or self._renewal is None:
             return session
         if session.grant.lapsed:

@@ -16,7 +16,7 @@ from lcm.control_plane.records.kinds import SIGN_IN_LINKS, find_all
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Delete, Put, RevisionConflictError, Sort, Where
 from lcm.core import clock
-from lcm.model.access import CallerKind, Role
+from lcm.model.access import CallerKind, Grant, Role
 from lcm.model.base import CARRIED, Record, UtcDatetime
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ class _StoredLink(Record):
 
     name: str
     kind: Annotated[CallerKind, CARRIED]
-    role: Annotated[Role, CARRIED]
+    role: Annotated[Role, CARRIED] | None
+    grants: tuple[Grant, ...] = ()
+    groups: tuple[str, ...] = ()
+    email: str | None = None
     token_id: str | None
     subject: str | None = None
     caller_expires_at: UtcDatetime | None = None
@@ -48,6 +51,9 @@ class _StoredLink(Record):
             name=self.name,
             kind=self.kind,
             role=self.role,
+            grants=self.grants,
+            groups=self.groups,
+            email=self.email,
             token_id=self.token_id,
             expires_at=self.caller_expires_at,
             subject=self.subject,
@@ -70,6 +76,9 @@ class SignInLinks:
             name=caller.name,
             kind=caller.kind,
             role=caller.role,
+            grants=caller.grants if caller.subject is None else (),
+            groups=caller.groups,
+            email=caller.email,
             token_id=caller.token_id,
             subject=caller.subject,
             caller_expires_at=caller.expires_at,

@@ -25,7 +25,7 @@ from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Kind, Put, RevisionConflictError, Sort, Where
 from lcm.core import clock
-from lcm.model.access import CallerKind, Role, TokenInfo
+from lcm.model.access import CallerKind, Grant, Role, TokenInfo
 from lcm.model.base import Record
 
 if TYPE_CHECKING:
@@ -97,10 +97,11 @@ class TokenService:
         role: Role,
         *,
         created_by: str,
+        team: str | None = None,
         expires_at: datetime | None = None,
         audit: Callable[[TokenInfo], Sequence[NewJournalEntry]] = _no_entries,
     ) -> tuple[TokenInfo, Secret]:
-        """Create a token.
+        """Create a token; that of an instructor or learner is for the `team` with this id.
 
         Raises `UniqueViolationError` if an active token has the name, and ValueError for an expiry in the past.
         """
@@ -110,7 +111,7 @@ class TokenService:
         token_id = clock.new_id("t")
         secret = clock.rng().randbytes(_SECRET_BYTES).hex()
         info = TokenInfo(
-            id=token_id, name=name, role=role, created_at=now, created_by=created_by, expires_at=expires_at
+            id=token_id, name=name, role=role, team=team, created_at=now, created_by=created_by, expires_at=expires_at
         )
         token = _StoredToken(info=info, hash=_digest(secret))
         await self._store.commit([_put(token, None)], entries=audit(info))
@@ -133,9 +134,10 @@ class TokenService:
         return Caller(
             name=token.info.name,
             kind=CallerKind.TOKEN,
-            role=token.info.role,
+            role=None if token.info.role.in_team else token.info.role,
             token_id=token.info.id,
             expires_at=token.info.expires_at,
+            grants=(Grant(team=token.info.team, role=token.info.role),) if token.info.team is not None else (),
         )
 
     async def still_valid(self, token_id: str) -> bool:

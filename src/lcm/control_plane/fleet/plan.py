@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.calendar.schedule_plan import plan_boundaries, plan_schedule_changes
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
 from lcm.control_plane.lablets.planning import (
     decode_records,
@@ -23,6 +24,8 @@ from lcm.control_plane.workers.decisions import read_decisions
 from lcm.control_plane.workers.scaling import count_running_workers
 from lcm.core import clock
 from lcm.core.singleflight import FreshSingleflight
+from lcm.model.calendar.precedence import NO_OTHER_CLAIMS, OtherClaims
+from lcm.model.calendar.schedule import schedule_claim
 from lcm.model.fleet.plan import (
     MAX_LISTED,
     DecisionState,
@@ -46,7 +49,6 @@ if TYPE_CHECKING:
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.lablets.planning import SchedulingInputs
     from lcm.model.fleet.plan import Evaluator, LabletPlan
-    from lcm.model.fleet.settings import FleetSettings
     from lcm.model.system import DiscoveryPlan, ReceivedControllerReport
     from lcm.model.worker.record import Hold
 
@@ -107,13 +109,16 @@ class PlanService:
 
         Whoever asks in the second after it gets the same, unless something was changed since it began.
         """
-        shared = self._shared
-        if shared is not None and shared.is_fresh(await self._read_state()):
-            return shared.parts
+        state = await self._read_state()
+        if self._shared is not None and self._shared.is_fresh(state):
+            return self._shared.parts
         return await self._computing.run("plan", partial(self._context.reads.run_alone, self._compute_parts))
 
     async def _compute_parts(self) -> FleetPlan:
         state = await self._read_state()
+        if self._shared is not None and self._shared.is_fresh(state):
+            # For those who asked during a computation: nothing was changed since it began, so its result is theirs too.
+            return self._shared.parts
         with collection_paused():
             parts = await self._read_parts()
         self._shared = _SharedParts(parts, state, asyncio.get_running_loop().time() + _SHARED_SECONDS)
@@ -192,10 +197,14 @@ class PlanService:
         inputs = await read_scheduling_inputs(self._context, now)
         # With lablets to be placed all workers are read for them. That is most of the work, and done once.
         workers = inputs.workers if inputs.pending else await self._read_automated(inputs)
-        pauses, pauses_total = await self._pauses(workers, inputs.settings, now)
+        pauses, pauses_total = await self._pauses(workers, inputs, now)
         licenses = _license_operations(workers)
+        changes = await plan_schedule_changes(self._context.store, inputs.schedules, now)
         return FleetPlan(
             items=(),
+            schedule_changes=tuple(changes[:MAX_LISTED]),
+            schedule_changes_total=len(changes),
+            schedule_boundaries=plan_boundaries(inputs.schedules, now),
             lablets=await self._lablets(inputs, now),
             pauses=tuple(pauses),
             pauses_total=pauses_total,
@@ -222,9 +231,10 @@ class PlanService:
         return describe_scheduling(plan, outcomes, names, blocked)
 
     async def _pauses(
-        self, workers: Sequence[Worker], settings: FleetSettings, now: datetime
+        self, workers: Sequence[Worker], inputs: SchedulingInputs, now: datetime
     ) -> tuple[list[PlannedPause], int]:
         """The next pauses or drains, earliest first. MIN_WORKERS bounds how many there can be."""
+        settings = inputs.settings
         action = idle_policy_action(settings)
         if action is None:
             return [], 0
@@ -232,7 +242,10 @@ class PlanService:
         due: list[tuple[datetime, str, str]] = []
         for number, worker in enumerate(workers, start=1):
             in_service = worker.status is WorkerStatus.RUNNING and worker.desired_status is DesiredStatus.RUNNING
-            if in_service and (at := next_idle_action(worker, settings, now)) is not None:
+            claims = NO_OTHER_CLAIMS
+            if inputs.schedules:
+                claims = OtherClaims(schedule=schedule_claim(worker, inputs.schedules, now))
+            if in_service and (at := next_idle_action(worker, settings, now, claims)) is not None:
                 due.append((at, worker.id, worker.name))
             if number % _WORKERS_PER_TURN == 0:
                 await asyncio.sleep(0)  # others are served meanwhile

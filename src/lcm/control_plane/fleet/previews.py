@@ -46,8 +46,8 @@ class FleetPreviewService:
         summary, plan = await self._fleet.summary(), await self._plan.page(None, 1)
         waits = _describe_waiting(await self._plan.held(_MAX_LISTED), plan)
         effect = (
-            f"Nothing will be launched, started, stopped, drained or terminated on {_all_workers(summary.workers)},"
-            " no license will be changed, no worker will be paused or marked as lost, and no lablet will be placed."
+            f"{_no_worker(summary.workers)} will be launched, started, stopped, drained, terminated, paused or marked"
+            " as lost, no license will be changed, and no lablet will be placed."
             " Monitoring and the recording of events will continue. Requests are queued until release."
         )
         if waits:
@@ -154,8 +154,8 @@ def _describe_waiting(held: HeldWorkers, plan: FleetPlan) -> list[str]:
     return waits
 
 
-def _all_workers(count: int) -> str:
-    return f"all {count_of(count, 'worker')}" if count != 1 else "the only worker"
+def _no_worker(count: int) -> str:
+    return "No worker" if count < 2 else f"None of the {count_of(count, 'worker')}"
 
 
 def _is_replaced(worker: Worker) -> bool:

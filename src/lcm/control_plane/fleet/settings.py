@@ -60,6 +60,8 @@ async def patch_fleet_settings(tx: Transaction, base: FleetSettings, patch: Flee
     after = _patched(before, patch)
     settings = _merge_settings(base, after)
     if after != before:
+        if after["scaling"] != before["scaling"]:
+            await tx.take_calendar()  # bookings were admitted by these limits
         body = json.dumps(after, sort_keys=True).encode()
         tx.stage(Put(SETTINGS, _SETTINGS_ID, body, None if stored is None else stored.revision))
         tx.audit("settings_changed", "settings", changed={group: patch.provided(group) for group in _GROUPS})

@@ -42,6 +42,7 @@ async def put_template(tx: Transaction, template: WorkerTemplate) -> bool:
         template = template.with_unknown_fields_of(before)
         if template == before:
             return False
+    await tx.take_calendar()  # bookings are planned by the templates
     revision = None if stored is None else stored.revision
     body = template.model_dump_json().encode()
     tx.stage(Put(TEMPLATES, template.name, body, revision, {"enabled": template.enabled}))

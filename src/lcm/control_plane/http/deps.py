@@ -19,6 +19,7 @@ from lcm.control_plane.auth.session_cookies import attempt_from, check_csrf, ses
 from lcm.control_plane.auth.session_record import session_id_of_token
 from lcm.control_plane.auth.sessions import OpenSession, SessionService
 from lcm.control_plane.auth.sign_in_links import SignInLinks
+from lcm.control_plane.auth.teams import TeamDirectory
 from lcm.control_plane.auth.tokens import TokenService, parse_token_id
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.journal.sse_client import StreamAccess
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.auth.oidc.provider import TokenSet
 
 CSRF_HEADER = "X-LCM-CSRF"
+_CALLER = "lcm.caller"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _MAX_KEY_LENGTH = 128
 _FIRST_YEAR, _LAST_YEAR = 1970, 2999
@@ -55,13 +57,18 @@ class Authenticator:
     sign_in: OidcSignIn | None = None
     command_line: CommandLineSignIns | None = None
     accepted: AcceptedCredentials = field(default_factory=AcceptedCredentials)
+    teams: TeamDirectory | None = None
 
     async def authenticate(self, request: Request) -> Caller:
         """The caller, or `UnauthenticatedError`. A failed attempt is counted before the next one is checked."""
         text = _bearer_token(request)
         if text is None:
-            return await self._authenticate_session(request)
-        return await self.authenticate_token(request, text)
+            return await self.in_teams(await self._authenticate_session(request))
+        return await self.in_teams(await self.authenticate_token(request, text))
+
+    async def in_teams(self, caller: Caller) -> Caller:
+        """The caller with the roles in teams that they have now."""
+        return caller if self.teams is None else await self.teams.with_grants(caller)
 
     async def authenticate_token(self, request: Request, text: str) -> Caller:
         """The caller that a token, session token or JWT belongs to."""
@@ -148,12 +155,16 @@ class Authenticator:
         async def still_valid() -> bool:
             if caller.expires_at is not None and caller.expires_at <= clock.now():
                 return False
+            now: Caller | None = caller
             if by_session:
                 assert session_id is not None
-                return await self.sessions.still_valid(session_id)
-            return caller.token_id is None or await self.tokens.still_valid(caller.token_id)
+                now = await self.sessions.current_caller(session_id)
+            elif caller.token_id is not None and not await self.tokens.still_valid(caller.token_id):
+                return False
+            # A person who leaves a team, or changes to another, may not see what the stream began with.
+            return now is not None and (await self.in_teams(now)).scope == caller.scope
 
-        return StreamAccess(caller.identity or f"{caller.kind.value}:{caller.name}", still_valid)
+        return StreamAccess(caller.identity or f"{caller.kind.value}:{caller.name}", still_valid, caller.scope)
 
     async def _verify(self, text: str) -> Caller:
         """Try tokens first: a token from the settings can have any form, also that of a JWT."""
@@ -199,9 +210,12 @@ def _bearer_token(request: Request) -> str | None:
 
 
 async def any_caller(request: Request) -> Caller:
-    """The authenticated caller, whatever its role."""
-    authenticator: Authenticator = request.app.state.services.authenticator
-    return await authenticator.authenticate(request)
+    """The authenticated caller, whatever its role. Several dependencies of a route ask for it."""
+    known: Caller | None = request.scope.get(_CALLER)
+    if known is None:
+        authenticator: Authenticator = request.app.state.services.authenticator
+        known = request.scope[_CALLER] = await authenticator.authenticate(request)
+    return known
 
 
 REQUIRED_ROLES: dict[Callable[[Request], Awaitable[Caller]], Role] = {}
@@ -218,10 +232,31 @@ def _require_role(role: Role) -> Callable[[Request], Awaitable[Caller]]:
     return check
 
 
+REQUIRED_TEAM_ROLES: dict[Callable[[Request], Awaitable[Caller]], tuple[Role, ...]] = {}
+"""The roles in a team that do as well, for dependencies that accept any."""
+
+
+def _require_role_or_team(role: Role, *in_team: Role) -> Callable[[Request], Awaitable[Caller]]:
+    """A role for the whole fleet, or one of these in any team. The route decides which objects the caller sees."""
+
+    async def check(request: Request) -> Caller:
+        caller = await any_caller(request)
+        caller.require_any(role, *in_team)
+        return caller
+
+    REQUIRED_ROLES[check], REQUIRED_TEAM_ROLES[check] = role, in_team
+    return check
+
+
 AnyCaller = Annotated[Caller, Depends(any_caller)]
 Viewer = Annotated[Caller, Depends(_require_role(Role.VIEWER))]
 Operator = Annotated[Caller, Depends(_require_role(Role.OPERATOR))]
 Admin = Annotated[Caller, Depends(_require_role(Role.ADMIN))]
+Member = Annotated[Caller, Depends(_require_role_or_team(Role.VIEWER, Role.INSTRUCTOR, Role.LEARNER))]
+MemberWriter = Annotated[Caller, Depends(_require_role_or_team(Role.OPERATOR, Role.INSTRUCTOR, Role.LEARNER))]
+Instructor = Annotated[Caller, Depends(_require_role_or_team(Role.VIEWER, Role.INSTRUCTOR))]
+InstructorWriter = Annotated[Caller, Depends(_require_role_or_team(Role.OPERATOR, Role.INSTRUCTOR))]
+InstructorAdmin = Annotated[Caller, Depends(_require_role_or_team(Role.ADMIN, Role.INSTRUCTOR))]
 Controller = Annotated[Caller, Depends(_require_role(Role.CONTROLLER))]
 
 
@@ -271,7 +306,7 @@ def _parse_time(text: str | None) -> datetime | None:
 
 async def idempotency_key_from_header(
     request: Request,
-    caller: Operator,
+    caller: AnyCaller,
     idempotency_key: Annotated[
         str | None,
         Header(

@@ -9,6 +9,8 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 from pydantic import SecretStr
 
+from lcm.control_plane.calendar.schedule_reads import read_schedules
+from lcm.control_plane.fleet.state_reads import read_fleet_state
 from lcm.control_plane.fleet.system import read_installation
 from lcm.control_plane.fleet.templates import read_template
 from lcm.control_plane.http.api.templates import TemplateNamePath
@@ -19,6 +21,7 @@ from lcm.control_plane.http.pagination import (
     LabletPage,
     LeaderPage,
     Limit,
+    ScheduleRecordPage,
     TemplatePage,
     WorkerPage,
     raw_page,
@@ -37,11 +40,19 @@ from lcm.control_plane.http.query_params import (
 )
 from lcm.control_plane.lablets.definitions import read_definition
 from lcm.control_plane.records.kinds import LEADERSHIPS, TEMPLATES
-from lcm.control_plane.secrets.worker_secrets import CML_PASSWORD, CML_USERNAME, LICENSE_TOKEN, read_secret
+from lcm.control_plane.secrets.worker_secrets import (
+    CML_PASSWORD,
+    CML_USERNAME,
+    LICENSE_TOKEN,
+    find_account_owners,
+    read_secret,
+)
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
-from lcm.model.access import CmlCredentials, RevealedLicenseToken
+from lcm.core import clock
+from lcm.model.access import CmlAccountOwners, CmlCredentials, RevealedLicenseToken
 from lcm.model.base import Ack
+from lcm.model.booking.requests import BookingProgress
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.state import FleetState, Installation, LeadershipTerm
 from lcm.model.fleet.worker_context import WorkerContext
@@ -69,6 +80,7 @@ from lcm.model.worker.requests import (
     MaintenanceRequest,
     MetricsBatch,
     ScaleUpRequest,
+    ScheduleStepRequest,
     WorkerStatusUpdate,
 )
 from lcm.model.worker.template import WorkerTemplate
@@ -143,6 +155,12 @@ async def request_scale_up(request: Request, leader: LeaderDep, body: ScaleUpReq
     return await get_services(request).worker_writes.scale_up(leader, body)
 
 
+@router.post("/bookings/advance", responses=WRITE_ERRORS)
+async def advance_bookings(request: Request, leader: LeaderDep) -> BookingProgress:
+    """Carry out what is due for bookings: their statuses, workers and seats."""
+    return await get_services(request).booking_progress.advance(leader, clock.now())
+
+
 @router.post("/workers/metrics", responses=WRITE_ERRORS)
 async def write_metrics(request: Request, leader: LeaderDep, body: MetricsBatch) -> BatchResult:
     """Store metrics samples. Samples of unknown workers and outdated samples are counted and dropped."""
@@ -191,8 +209,23 @@ async def write_drain(
 async def write_maintenance(
     request: Request, leader: LeaderDep, worker_id: WorkerIdPath, body: MaintenanceRequest
 ) -> Worker:
-    """Stop a worker that nobody uses, so that it moves to another host, or start it again."""
+    """Stop a worker that is not in use, so that it moves to another host, or start it again."""
     return await get_services(request).worker_writes.maintenance(leader, worker_id, body)
+
+
+@router.get("/schedules")
+async def internal_schedules(request: Request, caller: Controller) -> ScheduleRecordPage:
+    """List schedules. A controller reads them again when `schedules_version` of the fleet has changed."""
+    store = get_services(request).context.store
+    return ScheduleRecordPage(items=await read_schedules(store, await read_fleet_state(store)))
+
+
+@router.post("/workers/{worker_id}/schedule", status_code=202, responses=WRITE_ERRORS)
+async def write_schedule_step(
+    request: Request, leader: LeaderDep, worker_id: WorkerIdPath, body: ScheduleStepRequest
+) -> Worker:
+    """Stop a worker outside the windows of its schedules, or start it again."""
+    return await get_services(request).worker_writes.schedule_step(leader, worker_id, body)
 
 
 @router.post("/workers/{worker_id}/license-status", responses=WRITE_ERRORS)
@@ -220,6 +253,12 @@ async def read_cml_credentials(request: Request, caller: Controller, worker_id: 
     password = await read_secret(context.store, context.secret_box, worker_id, CML_PASSWORD)
     get_services(request).authenticator.security_log.secret_read(caller, worker_id, CML_PASSWORD)
     return CmlCredentials(username=username.reveal(), password=SecretStr(password.reveal()))
+
+
+@router.get("/cml-accounts")
+async def list_cml_accounts(request: Request, caller: Controller) -> CmlAccountOwners:
+    """List the workers that have CML credentials of their own. All others use the default account."""
+    return CmlAccountOwners(worker_ids=await find_account_owners(get_services(request).context.store))
 
 
 @router.post("/audit", status_code=201, responses=WRITE_ERRORS)
@@ -279,13 +318,13 @@ async def internal_lablets(
     """List lablets."""
     excluded, workers = parse_lablet_statuses("exclude_statuses", exclude_statuses), list_filter("worker", worker)
     where = Where(any_of={"worker_id": workers} if workers else {}, none_of={"status": excluded} if excluded else {})
-    return raw_page(await get_services(request).lablets.page(where, Sort(), cursor, limit))
+    return raw_page(await get_services(request).lablets.page(caller, where, Sort(), cursor, limit))
 
 
 @router.get("/lablets/{lablet_id}", response_model=Lablet, responses=error_responses(404))
 async def internal_lablet(request: Request, caller: Controller, lablet_id: LabletIdPath) -> Response:
     """Get one lablet."""
-    return versioned_response((await get_services(request).lablets.get(lablet_id)).body)
+    return versioned_response((await get_services(request).lablets.get(caller, lablet_id)).body)
 
 
 @router.get("/lablet-definitions/{definition_id}", responses=error_responses(404))

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from lcm.control_plane.auth.session_cookies import cookie_name
-from lcm.control_plane.http.deps import CSRF_HEADER, REQUIRED_ROLES, any_caller
+from lcm.control_plane.http.deps import CSRF_HEADER, REQUIRED_ROLES, REQUIRED_TEAM_ROLES, any_caller
 from lcm.control_plane.http.errors import error_responses
 from lcm.model.problems import Problem
 
@@ -66,7 +66,7 @@ class DocumentedApp(FastAPI):
 def load_examples() -> dict[str, Any]:
     """The examples by the name of their model. In the files, {"$example": name} stands for another example."""
     raw: dict[str, Any] = {}
-    for name in ("workers", "lablets", "fleet", "notifications", "auth"):
+    for name in ("workers", "lablets", "fleet", "notifications", "schedules", "bookings", "auth"):
         raw |= json.loads((files("lcm.control_plane.http") / "examples" / f"{name}.json").read_bytes())
 
     def resolve(value: Any) -> Any:
@@ -98,7 +98,15 @@ def _add_security(document: dict[str, Any], routers: Sequence[APIRouter]) -> Non
                 operation["security"] = []
             if roles:
                 operation["x-lcm-role"] = roles[0].value
-                operation["description"] = f"{operation.get('description', '')}\n\nRequires the role {roles[0].value}."
+                in_team = next((REQUIRED_TEAM_ROLES[call] for call in calls if call in REQUIRED_TEAM_ROLES), ())
+                needed = f"Requires the role {roles[0].value}{_in_team_text(in_team)}."
+                operation["description"] = f"{operation.get('description', '')}\n\n{needed}"
+                if in_team:
+                    operation["x-lcm-team-roles"] = [role.value for role in in_team]
+
+
+def _in_team_text(roles: Sequence[Role]) -> str:
+    return f", or {' or '.join(roles)} in a team" if roles else ""
 
 
 def _dependency_calls(dependant: Dependant) -> Iterator[Any]:

@@ -11,9 +11,14 @@ from pydantic_core import from_json
 
 from lcm.model.audit import AuditEntry, LabletHistoryEntry, WorkerHistoryEntry
 from lcm.model.base import Page
+from lcm.model.booking.record import Booking
+from lcm.model.calendar.schedule import Schedule
+from lcm.model.calendar.schedule_preview import ScheduleStatus
 from lcm.model.fleet.state import LeadershipTerm
 from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
+from lcm.model.lablet.seat_link import SeatLink
 from lcm.model.notification.subscription import DeadLetter, Subscription
+from lcm.model.team import TeamSummary, WorkerReadiness
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Worker
 from lcm.model.worker.template import WorkerTemplate
@@ -56,6 +61,10 @@ class LabletHistoryPage(Page[LabletHistoryEntry]):
     """A page of a lablet's status changes."""
 
 
+class SeatLinkPage(Page[SeatLink]):
+    """A page of the seat links of a lablet, without their secrets."""
+
+
 class DefinitionPage(Page[LabletDefinitionSummary]):
     """A page of lablet definitions, without their topologies."""
 
@@ -64,8 +73,28 @@ class SubscriptionPage(Page[Subscription]):
     """A page of subscriptions."""
 
 
+class SchedulePage(Page[ScheduleStatus]):
+    """A page of schedules, each with what it is now."""
+
+
+class ScheduleRecordPage(Page[Schedule]):
+    """A page of schedules as they are stored."""
+
+
+class BookingPage(Page[Booking]):
+    """A page of bookings."""
+
+
 class DeadLetterPage(Page[DeadLetter]):
     """A page of notifications that could not be delivered."""
+
+
+class TeamPage(Page[TeamSummary]):
+    """A page of teams."""
+
+
+class WorkerReadinessPage(Page[WorkerReadiness]):
+    """A page of workers, by name and readiness only."""
 
 
 class LeaderPage(Page[LeadershipTerm]):

@@ -11,6 +11,7 @@ from pydantic import WithJsonSchema
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.store.port import Sort
 from lcm.control_plane.store.validation import MAX_TOPICS
+from lcm.model.booking.record import BookingStatus
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.status import WorkerStatus
@@ -32,6 +33,11 @@ LabletStatuses = Annotated[
     list[str] | None,
     Query(description=f"Lablet statuses, in upper or lower case. {REPEATABLE}"),
     WithJsonSchema({"type": "array", "minItems": 1, "items": {"type": "string", "enum": list(LabletStatus)}}),
+]
+BookingStatuses = Annotated[
+    list[str] | None,
+    Query(description=f"Booking statuses, in upper or lower case. {REPEATABLE}"),
+    WithJsonSchema({"type": "array", "minItems": 1, "items": {"type": "string", "enum": list(BookingStatus)}}),
 ]
 
 
@@ -66,8 +72,13 @@ def parse_lablet_statuses(field: str, values: list[str] | None) -> list[str]:
     return _parse_statuses(LabletStatus, field, values)
 
 
+def parse_booking_statuses(field: str, values: list[str] | None) -> list[str]:
+    """The booking statuses of a filter, in upper case."""
+    return _parse_statuses(BookingStatus, field, values)
+
+
 def _parse_statuses(
-    status_class: type[WorkerStatus] | type[LabletStatus], field: str, values: list[str] | None
+    status_class: type[WorkerStatus] | type[LabletStatus] | type[BookingStatus], field: str, values: list[str] | None
 ) -> list[str]:
     try:
         return [status_class(part).value for value in values or [] for part in value.split(",")]

@@ -18,9 +18,10 @@ import structlog
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.journal.retention import deleted_through
 from lcm.control_plane.journal.sse_client import EventFilter, StreamClient, format_event, format_notice
-from lcm.control_plane.records.kinds import WORKER_CHANGED, WORKERS
+from lcm.control_plane.records.kinds import LABLET_CHANGED, WORKER_CHANGED, WORKERS
 from lcm.control_plane.store.cursors import parse_journal_cursor
 from lcm.control_plane.store.port import InvalidCursorError, StoreError
+from lcm.control_plane.teams.visibility import shown_lablet
 from lcm.core.hosting import HostedService, cancel_and_wait
 from lcm.model.problems import ProblemCode
 
@@ -208,7 +209,7 @@ class EventStream(HostedService):
                 if await self._has_expired(client, client.cursor):
                     yield self._reset(client, _EXPIRED_REASON)
                     return
-                chunk = b"".join([self._encode(entry) for entry in page if await self._matches(client, entry)])
+                chunk = b"".join([self._encode(entry, client) for entry in page if await self._matches(client, entry)])
                 client.cursor = page[-1].cursor if page else client.cursor
                 if chunk:
                     yield chunk
@@ -256,13 +257,14 @@ class EventStream(HostedService):
         self._live[client] = None
 
     def _send(self, entry: JournalEntry, region: str | None) -> None:
-        event: bytes | None = None
+        events: dict[bool, bytes] = {}  # as roles of the fleet see it, and as members of its team do
         for client in list(self._live):
             if not client.matches(entry, region):
                 continue
-            event = event or self._encode(entry)
-            self._offer(client, entry.cursor, event)
-        self.counters.events += event is not None
+            if client.in_teams_only not in events:
+                events[client.in_teams_only] = self._encode(entry, client)
+            self._offer(client, entry.cursor, events[client.in_teams_only])
+        self.counters.events += bool(events)
 
     def _offer(self, client: StreamClient, cursor: str | None, event: bytes) -> None:
         if client.offer(cursor, event):
@@ -281,8 +283,11 @@ class EventStream(HostedService):
             return None
         return await self._regions.region_of(entry)
 
-    def _encode(self, entry: JournalEntry) -> bytes:
-        return format_event(entry.topic, entry.body, entry.cursor)
+    def _encode(self, entry: JournalEntry, client: StreamClient) -> bytes:
+        body = entry.body
+        if client.in_teams_only and entry.topic == LABLET_CHANGED:
+            body = shown_lablet(client.scope, body)
+        return format_event(entry.topic, body, entry.cursor)
 
     async def _send_heartbeats(self) -> None:
         while True:

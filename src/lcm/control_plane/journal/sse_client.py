@@ -7,12 +7,17 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.records.kinds import ALERT
+from lcm.control_plane.auth.roles import Scope
+from lcm.control_plane.records.kinds import ALERT, LABLET_CHANGED, LABLET_HISTORY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lcm.control_plane.store.port import JournalEntry
+
+
+_TEAM_TOPICS = (LABLET_CHANGED, LABLET_HISTORY)
+"""What instructors and learners see of their teams: the audit names people of the whole fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +47,11 @@ def format_notice(event: str, reason: str, cursor: str | None = None, **details:
 
 @dataclass(frozen=True, slots=True)
 class StreamAccess:
-    """Whose stream it is, and whether they may still read."""
+    """Whose stream it is, whether they may still read, and what of teams they may see."""
 
     caller: str
     still_valid: Callable[[], Awaitable[bool]]
+    scope: Scope = Scope(everything=True)  # noqa: RUF009 - it never changes
 
 
 class StreamClient:
@@ -62,6 +68,16 @@ class StreamClient:
         self._wake = asyncio.Event()
 
     @property
+    def scope(self) -> Scope:
+        """What of teams it may see."""
+        return Scope(everything=True) if self.access is None else self.access.scope
+
+    @property
+    def in_teams_only(self) -> bool:
+        """Whether its caller has roles in teams, and none for the whole fleet."""
+        return not self.scope.everything
+
+    @property
     def half_full(self) -> bool:
         """Whether its buffer is more than half full."""
         return 2 * len(self._buffer) > self._limit
@@ -70,11 +86,18 @@ class StreamClient:
         """Whether to send it this entry, which is about a worker in this region."""
         return (
             entry.topic != ALERT  # alerts are delivered to subscriptions
+            and self._may_see(entry)
             and (self.cursor is None or entry.cursor > self.cursor)
             and (not self.filter.topics or entry.topic in self.filter.topics)
             and (not self.filter.worker_ids or entry.subject in self.filter.worker_ids)
             and (not self.filter.regions or region in self.filter.regions)
         )
+
+    def _may_see(self, entry: JournalEntry) -> bool:
+        """Whether the caller may see what it is about. Entries without a team are for roles of the whole fleet."""
+        if not self.in_teams_only:
+            return True
+        return bool(entry.team) and entry.topic in _TEAM_TOPICS and self.scope.sees(entry.team, entry.owner)
 
     def offer(self, cursor: str | None, event: bytes) -> bool:
         """Buffer an event; returns False if the buffer is full."""

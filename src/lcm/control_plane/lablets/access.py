@@ -30,7 +30,7 @@ class LabletAccessReader:
     async def read(self, lablet: Lablet) -> LabletAccess:
         """How to reach one lablet now."""
         worker = await self._worker(lablet.worker_id)
-        return describe_access(lablet, worker, await self._node_tags(lablet.definition))
+        return describe_access(lablet, worker, await self._node_tags(lablet.topology_id))
 
     async def _worker(self, worker_id: str | None) -> Worker | None:
         stored = None if worker_id is None else await self._store.get(WORKERS, worker_id)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.bookings.measurements import measure_lab
+from lcm.control_plane.calendar.schedule_reads import read_schedules_in
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.service import save_and_release
 from lcm.control_plane.workers.lifecycle import updated_record
 from lcm.control_plane.workers.scaling import check_not_held
+from lcm.core import clock
+from lcm.model.calendar.schedule import closed_reason
 from lcm.model.lablet.record import PlacementBatchResult, PlacementResult
 from lcm.model.lablet.scheduling.block import WORKER_CONTROLLER
 from lcm.model.lablet.status import IllegalLabletTransitionError
@@ -43,12 +47,14 @@ class LabletControllerWrites:
     async def status(self, leader: Leader, lablet_id: str, write: LabletStatusUpdate) -> Lablet:
         """Store what the controller observed or did."""
 
-        async def attempt(tx: Transaction) -> Lablet:
+        async def attempt(tx: Transaction) -> tuple[Lablet, Lablet]:
             lablet = await tx.lablet(lablet_id)
             after = lifecycle.apply_lablet_status(lablet, write, tx.now)
-            return await save_and_release(tx, lablet, after, "status_reported", write.reason)
+            return lablet, await save_and_release(tx, lablet, after, "status_reported", write.reason)
 
-        return await self._run_fenced(leader, attempt)
+        before, after = await self._run_fenced(leader, attempt)
+        await measure_lab(self._context.store, before, after, clock.now())
+        return after
 
     async def release(self, leader: Leader, lablet_id: str, write: ReleaseLabletRequest) -> Lablet:
         """Release the reservation of a lablet."""
@@ -84,6 +90,9 @@ class LabletControllerWrites:
             await _check_placement_allowed(tx)
             worker = await tx.worker(worker_id)
             lablets = await tx.lablets([item.lablet_id for item in items])
+            closed = closed_reason(worker, await read_schedules_in(tx), tx.earliest_now)
+            if closed is not None:
+                raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"it does not fit on {worker.name}: {closed}")
             reservation = _Reservation(self._context, tx, worker, lablets)
             results = [reservation.reserve(item) for item in items]
             reservation.save()

@@ -1,14 +1,16 @@
-"""Every change of a lablet: create, place, status writes of controllers, release, terminate.
+"""Every change of a lablet: create, place, status writes of controllers, release, extend, reset, terminate.
 
 Pure functions of a record: each returns the lablet as it should be, or raises `ProblemError`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.errors import ProblemError, check_version
 from lcm.control_plane.workers.lifecycle import updated_record
+from lcm.model.lablet.lifetime import ExtensionError, extend_end
 from lcm.model.lablet.placement import check_hold, lablet_end, rejection_reason, with_lablet, without_lablet
 from lcm.model.lablet.record import MAX_ABANDONED_LABS, AbandonedLab, Lablet
 from lcm.model.lablet.status import (
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from lcm.model.lablet.lifetime import MaxLifetime
     from lcm.model.lablet.ports import PortRange
     from lcm.model.lablet.record import (
         CreateLabletRequest,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
         PlacementRequest,
         ReleaseLabletRequest,
     )
+    from lcm.model.lablet.requests import ExtendLabletRequest
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import Allocation
 
@@ -43,8 +47,21 @@ _FINAL_STATUS_NAMES = ", ".join(sorted(FINAL_LABLET_STATUSES))
 _PLACEMENT_FIELDS = ("worker_id", "instance_id", "lab_id", "lab_started_at", "running_since", "ending", "ending_reason")
 
 
+@dataclass(frozen=True, slots=True)
+class LabletOwner:
+    """Whose lablet it is: what proves it (empty if nothing does), and the name as people read it."""
+
+    identity: str
+    name: str
+
+
 def build_lablet(
-    request: CreateLabletRequest, definition: LabletDefinitionSummary, *, lablet_id: str, by: str, now: datetime
+    request: CreateLabletRequest,
+    definition: LabletDefinitionSummary,
+    *,
+    lablet_id: str,
+    owner: LabletOwner,
+    now: datetime,
 ) -> Lablet:
     """The record of a new lablet. Requirements are copied, so later changes of the definition do not affect it."""
     check_definition_enabled(definition)
@@ -52,8 +69,11 @@ def build_lablet(
     return Lablet(
         id=lablet_id,
         name=request.name or _default_name(definition.name, lablet_id),
-        owner=request.owner or by,
-        definition=definition.id,
+        owner=owner.identity,
+        owner_name=owner.name,
+        team=definition.team,
+        definition=definition.reference,
+        definition_id="" if definition.id == definition.reference else definition.id,
         requirements=definition.requirements,
         aws_region=request.aws_region,
         status_since=now,
@@ -78,6 +98,44 @@ def request_termination(lablet: Lablet, now: datetime, reason: str = "") -> Labl
     return updated_record(lablet, now, bump_generation=True, **fields)
 
 
+def extend(lablet: Lablet, request: ExtendLabletRequest, now: datetime, max_lifetime: MaxLifetime | None) -> Lablet:
+    """Move its end to a later time. The same end again changes nothing."""
+    _check_goes_on(lablet, "extended")
+    try:
+        extension = extend_end(
+            lablet, minutes=request.minutes, ends_at=request.ends_at, now=now, max_lifetime=max_lifetime
+        )
+    except ExtensionError as error:
+        raise ProblemError(ProblemCode.INVALID if error.field else ProblemCode.NOT_POSSIBLE_NOW, str(error)) from None
+    fields = {"ends_at": extension.ends_at, "time_to_live_minutes": extension.time_to_live_minutes}
+    if all(getattr(lablet, name) == value for name, value in fields.items()):
+        return lablet
+    return updated_record(lablet, now, bump_generation=True, **fields)
+
+
+def reset(lablet: Lablet, now: datetime) -> Lablet:
+    """Request a new lab in place of its lab, on the same worker with the same ports.
+
+    The lab that it has is recorded as left behind, with the marker of its own: so it is removed whatever stops in
+    between, and no lab that is made from now on can be taken for it.
+    """
+    _check_goes_on(lablet, "reset")
+    if lablet.status is not LabletStatus.RUNNING:
+        detail = f"only a RUNNING lablet can be reset; it is {lablet.status}"
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
+    fields = on_enter(lablet, LabletStatus.INSTANTIATING, now)
+    fields |= {"lab_id": None, "lab_started_at": None, "endpoints": (), "message": ""}
+    fields |= {"placement_attempt": lablet.placement_attempt + 1, "left_behind": _add_left_behind(lablet)}
+    return updated_record(lablet, now, bump_generation=True, **fields)
+
+
+def _check_goes_on(lablet: Lablet, done: str) -> None:
+    if lablet.status in FINAL_LABLET_STATUSES:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"it has ended ({lablet.status}) and cannot be {done}")
+    if not lablet.wanted or lablet.ending is not None:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"it is ending and cannot be {done}")
+
+
 def on_enter(lablet: Lablet, status: LabletStatus, now: datetime) -> dict[str, Any]:
     """The fields that change on entering a status. Illegal transitions raise; the same status changes nothing."""
     check_lablet_transition(lablet.status, status)
@@ -85,7 +143,7 @@ def on_enter(lablet: Lablet, status: LabletStatus, now: datetime) -> dict[str, A
         return {}
     fields: dict[str, Any] = {"status": status, "status_since": now}
     if status is LabletStatus.RUNNING:
-        fields["running_since"] = now
+        fields["running_since"] = lablet.running_since or now  # after a reset its time goes on
     if status is LabletStatus.STOPPING and lablet.ending is None:
         fields["ending"] = LabletStatus.TERMINATED
     if status in FINAL_LABLET_STATUSES:
@@ -129,6 +187,8 @@ def apply_lablet_status(lablet: Lablet, write: LabletStatusUpdate, now: datetime
         written["placement"] = _changed_placement(lablet.placement, write.placement)
     if "ending" in set_fields:
         written |= _ending_fields(lablet, write)
+    if write.removed_labs:
+        written["left_behind"] = _without_removed(lablet, write.removed_labs)
     if write.status in FINAL_LABLET_STATUSES:
         written = {name: value for name, value in written.items() if name in ("message", "placement")}
         written["ending_reason"] = lablet.ending_reason or write.reason
@@ -162,12 +222,20 @@ def _add_left_behind(lablet: Lablet) -> tuple[AbandonedLab, ...]:
     return (*lablet.left_behind, left)[-MAX_ABANDONED_LABS:]
 
 
+def _without_removed(lablet: Lablet, markers: Iterable[str]) -> tuple[AbandonedLab, ...]:
+    gone = {(lablet.worker_id, marker) for marker in markers}
+    return tuple(left for left in lablet.left_behind if (left.worker_id, left.marker) not in gone)
+
+
 def _check_allowed_write(lablet: Lablet, status: LabletStatus) -> None:
     """Reject transitions that are legal, but not through this write."""
     if status is lablet.status:
         return
     if status is LabletStatus.SCHEDULED:
         detail = "a lablet becomes SCHEDULED only with a reservation; use POST /api/internal/lablets/schedule"
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
+    if status is LabletStatus.INSTANTIATING and lablet.status is LabletStatus.RUNNING:
+        detail = "a running lablet becomes INSTANTIATING only by a reset; use POST /api/lablets/{id}/reset"
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
     if status is LabletStatus.PENDING_SCHEDULING and not lablet.wanted:
         detail = "the lablet is ending, so it is not scheduled again; write its final status"
@@ -202,7 +270,16 @@ def place_lablet(
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "the lablet is ending")
     needs = lablet.requirements
     until = lablet_end(lablet, now)
-    reason_not = rejection_reason(worker, needs, now=now, aws_region=lablet.aws_region, ports=ports, until=until)
+    reason_not = rejection_reason(
+        worker,
+        needs,
+        now=now,
+        aws_region=lablet.aws_region,
+        ports=ports,
+        until=until,
+        booking_id=lablet.booking_id,
+        team=lablet.team,
+    )
     free_ports = ports.allocate(needs.ports, worker.allocation.ports)
     if reason_not is not None or free_ports is None:
         code = ProblemCode.HELD if check_hold(worker, now) else ProblemCode.NOT_POSSIBLE_NOW

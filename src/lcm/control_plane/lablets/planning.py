@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 from pydantic import ValidationError
 
+from lcm.control_plane.calendar.schedule_reads import read_schedules
 from lcm.control_plane.fleet.state_reads import read_fleet_state, read_leaders
 from lcm.control_plane.records.kinds import LABLETS, TEMPLATES, WORKERS, find_all
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.model.base import Record
 from lcm.model.fleet.plan import MAX_LISTED, LabletPlan, PlannedLablet, PlannedPlacement, PlannedScaleUp
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.store.port import Kind, Store, StoredDocument
+    from lcm.model.calendar.schedule import Schedule
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.lablet.scheduling.block import PlacementBlock
     from lcm.model.lablet.scheduling.planner import SchedulingPlan, UnplaceableLablet, WaitingLablet
@@ -50,6 +53,7 @@ class SchedulingInputs:
     workers: list[Worker] = field(default_factory=list)
     templates: list[WorkerTemplate] = field(default_factory=list)
     skipped: list[SkippedRecord] = field(default_factory=list)
+    schedules: tuple[Schedule, ...] = ()
 
     def outcomes(self, context: ControlPlaneContext, plan: SchedulingPlan) -> list[ScaleUpOutcome]:
         """What follows from the needs of a plan."""
@@ -63,7 +67,9 @@ async def read_scheduling_inputs(context: ControlPlaneContext, now: datetime, *e
     """Read them. Without any pending lablet the workers are not read: there is nothing to plan."""
     store = context.store
     inputs = SchedulingInputs(await context.settings())
-    blocks = (hold_block(await read_fleet_state(store), now), verification_block(await read_leaders(store)))
+    fleet = await read_fleet_state(store)
+    inputs.schedules = await read_schedules(store, fleet)
+    blocks = (hold_block(fleet, now), verification_block(await read_leaders(store)))
     inputs.blocks = tuple(block for block in blocks if block is not None)
     waiting = Where(any_of={"status": [LabletStatus.PENDING_SCHEDULING.value]})
     pending = await read_records(store, LABLETS, Lablet, "lablet", inputs.skipped, waiting)
@@ -71,7 +77,8 @@ async def read_scheduling_inputs(context: ControlPlaneContext, now: datetime, *e
     if inputs.pending:
         present = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
         inputs.workers = await read_records(store, WORKERS, Worker, "worker", inputs.skipped, present)
-        inputs.templates = [WorkerTemplate.model_validate_json(item.body) async for item in find_all(store, TEMPLATES)]
+        templates = [read_or_skip(item, WorkerTemplate, "template") async for item in find_all(store, TEMPLATES)]
+        inputs.templates = [each for each in templates if each is not None]
     return inputs
 
 
@@ -86,7 +93,14 @@ async def run_planner(context: ControlPlaneContext, inputs: SchedulingInputs, no
 
 def make_planner(context: ControlPlaneContext, inputs: SchedulingInputs, now: datetime) -> Planner:
     """The scheduler's planner over these inputs."""
-    planner = Planner(inputs.pending, inputs.workers, inputs.templates, now=now, config=context.planning)
+    planner = Planner(
+        inputs.pending,
+        inputs.workers,
+        inputs.templates,
+        now=now,
+        config=context.planning,
+        schedules=inputs.schedules,
+    )
     planner.plan.skipped.extend(inputs.skipped)
     return planner
 

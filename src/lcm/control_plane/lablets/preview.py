@@ -8,12 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.lablets.definitions import resolve_definition
-from lcm.control_plane.lablets.lifecycle import build_lablet
+from lcm.control_plane.lablets.lifecycle import LabletOwner, build_lablet
 from lcm.control_plane.lablets.planning import SchedulingInputs, make_planner, read_scheduling_inputs
 from lcm.control_plane.read_gate import collection_paused
 from lcm.control_plane.records.kinds import LABLETS
 from lcm.control_plane.records.unit_of_work import name_taken_problem
 from lcm.control_plane.store.port import Where
+from lcm.control_plane.teams.choice import choose_team
 from lcm.core import clock
 from lcm.model.formatting import format_usd
 from lcm.model.lablet.placement import LabletPreview, PlacementCandidate, PreviewOutcome
@@ -24,8 +25,10 @@ from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from lcm.control_plane.auth.roles import Caller
+    from lcm.control_plane.auth.teams import TeamDirectory
     from lcm.control_plane.context import ControlPlaneContext
-    from lcm.model.lablet.record import CreateLabletRequest, Lablet, Rejection
+    from lcm.model.lablet.record import CreateLabletRequest, Lablet, LabletDefinitionSummary, Rejection
     from lcm.model.lablet.scheduling.planner import SchedulingPlan, WaitingLablet
     from lcm.model.lablet.scheduling.scale_up import ScaleUpOutcome
     from lcm.model.worker.record import Worker
@@ -42,19 +45,47 @@ class _View:
     rejections: list[Rejection] = field(default_factory=list)
 
 
-async def preview_lablet(context: ControlPlaneContext, request: CreateLabletRequest) -> LabletPreview:
+async def preview_lablet(
+    context: ControlPlaneContext, teams: TeamDirectory, caller: Caller, request: CreateLabletRequest
+) -> LabletPreview:
     """A dry run of creating this lablet now. All lablets that wait for a worker are planned with it."""
-    return await context.reads.run(f"preview:{request.model_dump_json()}", partial(_preview, context, request))
+    found = await teams.teams()
+    team = choose_team(found, caller, request.team)
+    definition = await resolve_definition(
+        context.store, request.definition, caller.scope, None if team is None else team.id
+    )
+    belongs_to = definition.team if team is None else team.id
+    key = f"preview:{belongs_to}:{definition.id}:{request.model_dump_json()}"
+    preview = await context.reads.run(key, partial(_preview, context, request, definition, belongs_to))
+    return preview if caller.scope.everything else _without_fleet(preview)
 
 
-async def _preview(context: ControlPlaneContext, request: CreateLabletRequest) -> LabletPreview:
-    definition = await resolve_definition(context.store, request.definition)
+def _without_fleet(preview: LabletPreview) -> LabletPreview:
+    """What an instructor may know: the outcome, and nothing of other workers or of what they cost."""
+    hidden = (
+        "candidates",
+        "candidates_in_all",
+        "rejections",
+        "rejected",
+        "template",
+        "worker_id",
+        "seat_costs",
+        "cost",
+    )
+    known = preview.model_dump(exclude={*hidden, "cost_per_hour_usd", "skipped"})
+    return LabletPreview.model_validate(known)
+
+
+async def _preview(
+    context: ControlPlaneContext, request: CreateLabletRequest, definition: LabletDefinitionSummary, team: str
+) -> LabletPreview:
     now = clock.now()
-    lablet = build_lablet(request, definition, lablet_id=clock.new_id("l"), by="preview", now=now)
+    lablet = build_lablet(request, definition, lablet_id=clock.new_id("l"), owner=LabletOwner("", "preview"), now=now)
+    lablet = lablet.model_copy(update={"team": team})
     if request.aws_region is not None:
         context.region(request.aws_region)
     if request.name is not None:
-        await _check_name(context, request.name)
+        await _check_name(context, request.name, team)
     with collection_paused():
         inputs = await read_scheduling_inputs(context, now, lablet)
         plan, view = await _plan(context, inputs, lablet, now)
@@ -72,9 +103,9 @@ async def _preview(context: ControlPlaneContext, request: CreateLabletRequest) -
     return preview.model_copy(update={"effect": _effect_text(preview), "cost": _cost_text(preview)})
 
 
-async def _check_name(context: ControlPlaneContext, name: str) -> None:
-    """Raise what the store would report if another lablet has this name."""
-    where = Where(any_of={"name": [name]}, none_of={"status": sorted(FINAL_LABLET_STATUSES)})
+async def _check_name(context: ControlPlaneContext, name: str, team: str) -> None:
+    """Raise what the store would report if another lablet of the team has this name."""
+    where = Where(any_of={"name": [name], "team": [team]}, none_of={"status": sorted(FINAL_LABLET_STATUSES)})
     for other in (await context.store.find(LABLETS, where, limit=1)).items:
         raise name_taken_problem("lablet", name, other.id)
 
@@ -110,7 +141,7 @@ def _cost_text(preview: LabletPreview) -> str:
     if preview.outcome in (PreviewOutcome.LAUNCH, PreviewOutcome.RESUME):
         worker = f"for a {preview.template} in {preview.aws_region}"
         return f"{format_usd(preview.cost_per_hour_usd)} an hour more, {worker}."
-    return "Nothing more than now."
+    return "No additional cost."
 
 
 def _described(

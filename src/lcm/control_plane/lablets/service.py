@@ -2,76 +2,156 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
-from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.auth.seats.links import revoke_all
 from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.access import LabletAccessReader
 from lcm.control_plane.lablets.definitions import resolve_definition
 from lcm.control_plane.records.idempotency import run_idempotent
-from lcm.control_plane.records.kinds import LABLET_HISTORY, LABLETS
+from lcm.control_plane.records.kinds import LABLET_HISTORY, LABLETS, TEAMS
+from lcm.control_plane.teams.choice import admit, choose_owner, choose_team, depend_on_team, find_team, read_team
+from lcm.control_plane.teams.visibility import (
+    lablet_not_found,
+    lablets_in_scope,
+    require_may_change,
+    require_visible,
+    shown_lablet,
+    shown_page,
+)
+from lcm.control_plane.workers.lifecycle import updated_record
 from lcm.core import clock
+from lcm.model.lablet.lifetime import MaxLifetime
 from lcm.model.lablet.record import Lablet
-from lcm.model.problems import ProblemCode
+from lcm.model.team import Team
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lcm.control_plane.auth.roles import Caller
+    from lcm.control_plane.auth.seats.sessions import SeatCaller
+    from lcm.control_plane.auth.teams import TeamDirectory
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction
-    from lcm.control_plane.store.port import DocumentPage, JournalEntry, Sort, StoredDocument, Where
+    from lcm.control_plane.store.port import DocumentPage, JournalEntry, Sort, Store, StoredDocument, Where
     from lcm.model.lablet.access import LabletAccess
-    from lcm.model.lablet.record import CreateLabletRequest
+    from lcm.model.lablet.record import AssignLabletRequest, CreateLabletRequest
+    from lcm.model.lablet.requests import ExtendLabletRequest
 
 
 class LabletService:
     """Reads and changes lablets on behalf of people. Changes return the lablet's JSON."""
 
-    def __init__(self, context: ControlPlaneContext) -> None:
+    def __init__(self, context: ControlPlaneContext, teams: TeamDirectory) -> None:
         self._context = context
+        self._teams = teams
         self._access = LabletAccessReader(context.store)
 
-    async def page(self, where: Where, sort: Sort, after: str | None, limit: int) -> DocumentPage:
-        """A page of lablets, undecoded."""
-        return await self._context.store.find(LABLETS, where, sort=sort, after=after, limit=limit)
+    async def page(self, caller: Caller, where: Where, sort: Sort, after: str | None, limit: int) -> DocumentPage:
+        """A page of the lablets that the caller may see, undecoded."""
+        where = replace(where, either=lablets_in_scope(caller.scope))
+        return shown_page(
+            caller.scope, await self._context.store.find(LABLETS, where, sort=sort, after=after, limit=limit)
+        )
 
-    async def get(self, lablet_id: str) -> StoredDocument:
-        """One lablet, undecoded."""
+    async def get(self, caller: Caller, lablet_id: str) -> StoredDocument:
+        """One lablet that the caller may see, undecoded."""
         stored = await self._context.store.get(LABLETS, lablet_id)
         if stored is None:
-            raise ProblemError(ProblemCode.NOT_FOUND, f"there is no lablet {lablet_id}")
-        return stored
+            raise lablet_not_found(lablet_id)
+        if caller.scope.everything:
+            return stored
+        require_visible(caller, Lablet.model_validate_json(stored.body))
+        return replace(stored, body=shown_lablet(caller.scope, stored.body))
 
-    async def access(self, lablet_id: str) -> LabletAccess:
+    async def access(self, caller: Caller, lablet_id: str) -> LabletAccess:
         """How to reach a lablet now."""
-        return await self._access.read(Lablet.model_validate_json((await self.get(lablet_id)).body))
+        return await self._access.read(Lablet.model_validate_json((await self.get(caller, lablet_id)).body))
 
-    async def history(self, lablet_id: str, after: str | None, limit: int) -> Sequence[JournalEntry]:
+    async def access_to(self, lablet: Lablet) -> LabletAccess:
+        """How to reach a lablet that is shown to whoever may see it."""
+        return await self._access.read(lablet)
+
+    async def history(self, caller: Caller, lablet_id: str, after: str | None, limit: int) -> Sequence[JournalEntry]:
         """A lablet's status transitions, oldest first. They are kept longer than the record of an ended lablet."""
-        entries = await self._context.store.read_journal(
-            topics=[LABLET_HISTORY], subjects=[lablet_id], after=after, limit=limit
-        )
-        if not entries and after is None:
-            await self.get(lablet_id)
-        return entries
+        store, scope = self._context.store, caller.scope
+        found: list[JournalEntry] = []
+        at = after
+        while len(found) < limit:
+            entries = await store.read_journal(topics=[LABLET_HISTORY], subjects=[lablet_id], after=at, limit=limit)
+            # As in streams: what happened while it was another team's is not theirs.
+            found += [each for each in entries if scope.everything or (each.team and scope.sees(each.team, each.owner))]
+            if len(entries) < limit:
+                break
+            at = entries[-1].cursor
+        nothing = not found and after is None
+        if nothing or (not scope.everything and await store.get(LABLETS, lablet_id) is not None):
+            await self.get(caller, lablet_id)
+        return found[:limit]
 
     async def create(self, caller: Caller, request: CreateLabletRequest, key: IdempotencyKey | None = None) -> bytes:
         if request.aws_region is not None:
             self._context.region(request.aws_region)
         lablet_id = clock.new_id("l")
+        teams = await self._teams.teams()
+        team = choose_team(teams, caller, request.team)
 
         async def attempt(tx: Transaction) -> Lablet:
-            definition = await resolve_definition(tx.store, request.definition)
-            lablet = lifecycle.build_lablet(request, definition, lablet_id=lablet_id, by=caller.name, now=tx.now)
-            return tx.save_lablet(lablet, "created", definition=definition.id)
+            within = None if team is None else team.id
+            definition = await resolve_definition(tx.store, request.definition, caller.scope, within)
+            belongs_to = team or await _team_of(tx, definition.team)
+            owner = choose_owner(belongs_to, caller, request.owner)
+            lablet = lifecycle.build_lablet(request, definition, lablet_id=lablet_id, owner=owner, now=tx.now)
+            lablet = lablet.model_copy(update={"team": belongs_to.id if belongs_to else ""})
+            return tx.save_lablet(await admit(tx, lablet), "created", definition=definition.id)
+
+        return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+
+    async def extend(
+        self,
+        caller: Caller | SeatCaller,
+        lablet_id: str,
+        request: ExtendLabletRequest,
+        *,
+        if_match: int | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> bytes:
+        """Move the end of a lablet to a later time."""
+
+        async def attempt(tx: Transaction) -> Lablet:
+            require_may_change(caller, await tx.lablet(lablet_id))
+            lablet = await tx.lablet(lablet_id, if_match=if_match)
+            limit = await max_lifetime_of(tx.store, lablet, self._context.max_lablet_lifetime)
+            after = lifecycle.extend(lablet, request, tx.now, limit)
+            end = None if after.expires_at is None else after.expires_at.isoformat()
+            return tx.save_lablet(after, "extend", request.reason or "", expires_at=end)
+
+        return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+
+    async def reset(
+        self,
+        caller: Caller | SeatCaller,
+        lablet_id: str,
+        *,
+        reason: str | None = None,
+        if_match: int | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> bytes:
+        """Request a new lab in place of the lablet's lab. Its worker, ports and end stay."""
+
+        async def attempt(tx: Transaction) -> Lablet:
+            require_may_change(caller, await tx.lablet(lablet_id))
+            lablet = await tx.lablet(lablet_id, if_match=if_match)
+            return tx.save_lablet(lifecycle.reset(lablet, tx.now), "reset", reason or "", lab_id=lablet.lab_id)
 
         return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
 
     async def terminate(
         self,
-        caller: Caller,
+        caller: Caller | SeatCaller,
         lablet_id: str,
         *,
         reason: str | None = None,
@@ -81,11 +161,51 @@ class LabletService:
         """Request the end of a lablet. A repeated request changes nothing."""
 
         async def attempt(tx: Transaction) -> Lablet:
+            require_may_change(caller, await tx.lablet(lablet_id))
             lablet = await tx.lablet(lablet_id, if_match=if_match)
             after = lifecycle.request_termination(lablet, tx.now, reason or "")
             return await save_and_release(tx, lablet, after, "terminate", reason or "")
 
         return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+
+    async def assign(
+        self, caller: Caller, lablet_id: str, request: AssignLabletRequest, key: IdempotencyKey | None = None
+    ) -> bytes:
+        """Give a lablet to a team, and to a person in it. What is there already changes nothing."""
+        team = find_team(await self._teams.teams(), caller, request.team)
+
+        async def attempt(tx: Transaction) -> Lablet:
+            lablet = await tx.lablet(lablet_id)
+            await depend_on_team(tx, team.id)
+            changes: dict[str, Any] = {"team": team.id}
+            if request.owner is not None:
+                owner = choose_owner(team, caller, request.owner)
+                changes |= {"owner": owner.identity, "owner_name": owner.name}
+            elif lablet.team != team.id:
+                changes["owner"] = ""  # it proved somebody in another team
+            if all(getattr(lablet, name) == value for name, value in changes.items()):
+                return lablet
+            if lablet.team != team.id:
+                await revoke_all(tx, lablet.id)  # those who hold its links are people of the other team
+            after = updated_record(lablet, tx.now, **changes)
+            return tx.save_lablet(after, "assigned", team=team.name, owner=after.owner_name)
+
+        return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+
+
+async def _team_of(tx: Transaction, team_id: str) -> Team | None:
+    """The team with this id as it is now, not as it was some seconds ago; None without an id."""
+    return (await read_team(tx, team_id))[1] if team_id else None
+
+
+async def max_lifetime_of(store: Store, lablet: Lablet, for_all: timedelta | None) -> MaxLifetime | None:
+    """How long it may last: as the settings say `for_all`, or less if its team has a lower limit."""
+    stored = await store.get(TEAMS, lablet.team) if lablet.team else None
+    team = None if stored is None else Team.model_validate_json(stored.body)
+    limits = [] if for_all is None else [MaxLifetime(for_all)]
+    if team is not None and (minutes := team.limits.max_lifetime_minutes) is not None:
+        limits.append(MaxLifetime(timedelta(minutes=minutes), f"limit of team {team.name}"))
+    return min(limits, key=lambda limit: limit.length, default=None)
 
 
 async def save_and_release(tx: Transaction, before: Lablet, after: Lablet, action: str, reason: str) -> Lablet:

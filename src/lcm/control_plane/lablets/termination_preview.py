@@ -26,18 +26,32 @@ END_ACTION: Final = "end"
 async def preview_terminations(store: Store, lablets: Sequence[Lablet]) -> list[tuple[Lablet, ChangePreview]]:
     """What ending each lablet would do now. A hold of the fleet or of its worker delays the removal of a lab."""
     now = clock.now()
+    holders = await _holders(store, lablets, now)
+    return [
+        (lablet, preview_termination(lablet, worker_name, hold, now))
+        for lablet, (worker_name, hold) in zip(lablets, holders, strict=True)
+    ]
+
+
+async def holder_of(store: Store, lablet: Lablet) -> tuple[str, Hold | None]:
+    """The name of its worker, and the hold of that or of the fleet that delays what is done to its lab."""
+    (found,) = await _holders(store, [lablet], clock.now())
+    return found
+
+
+async def _holders(store: Store, lablets: Sequence[Lablet], now: datetime) -> list[tuple[str, Hold | None]]:
     fleet_hold = (await read_fleet_state(store)).hold
     ids = sorted({each.worker_id for each in lablets if each.worker_id is not None})
     workers = {
         each: Worker.model_validate_json(stored.body) for each, stored in (await store.get_many(WORKERS, ids)).items()
     }
-    previews = []
+    found = []
     for lablet in lablets:
         worker = workers.get(lablet.worker_id or "")
         holds = (fleet_hold, None if worker is None else worker.hold)
         hold = next((each for each in holds if each is not None and each.active(now)), None)
-        previews.append((lablet, preview_termination(lablet, worker.name if worker else "", hold, now)))
-    return previews
+        found.append((worker.name if worker else "", hold))
+    return found
 
 
 def preview_termination(lablet: Lablet, worker_name: str, hold: Hold | None, now: datetime) -> ChangePreview:
@@ -67,12 +81,13 @@ def preview_termination(lablet: Lablet, worker_name: str, hold: Hold | None, now
         effect = f"{hold.by} put {worker_text} or the fleet on hold. After the release, {effect}"
     else:
         effect = effect[0].upper() + effect[1:]
-    return ChangePreview(action=END_ACTION, effect=effect, losses=_lost(lablet, worker_text, now))
+    return ChangePreview(action=END_ACTION, effect=effect, losses=lost_work(lablet, worker_text, now))
 
 
-def _lost(lablet: Lablet, worker_text: str, now: datetime) -> dict[str, str]:
+def lost_work(lablet: Lablet, worker_text: str, now: datetime) -> dict[str, str]:
+    """What is lost with its lab."""
     nodes = f"{lablet.requirements.nodes} node{'' if lablet.requirements.nodes == 1 else 's'}"
-    losses = {"Lab": f"{nodes} on {worker_text}, with all work of {lablet.owner} in them"}
+    losses = {"Lab": f"{nodes} on {worker_text}, with all work of {lablet.owner_name} in them"}
     if lablet.running_since is not None:
         losses["In use for"] = humanize_duration(now - lablet.running_since)
     addresses = [address for each in lablet.endpoints for address in each.addresses]

@@ -61,7 +61,9 @@ class AllowedHosts:
         if listed:
             return
         if self._names or self._networks:
-            raise AddressDeniedError(f"{host} is not in NOTIFY_ALLOWED_HOSTS")
+            raise AddressDeniedError(
+                f"{host} is not in NOTIFY_ALLOWED_HOSTS, which names all hosts that are allowed; add it there"
+            )
         if not checked.is_global:
             raise AddressDeniedError(f"{host} is at {checked}, which is not public; add it to NOTIFY_ALLOWED_HOSTS")
 

@@ -11,8 +11,11 @@ import structlog
 from pydantic import ValidationError
 
 from lcm.control_plane.records.kinds import (
+    DEFINITIONS,
     LABLETS,
     WORKERS,
+    definition_fields,
+    definition_unique_keys,
     lablet_fields,
     lablet_unique_keys,
     worker_fields,
@@ -20,7 +23,7 @@ from lcm.control_plane.records.kinds import (
 )
 from lcm.control_plane.records.search_text import SEARCH_FIELD
 from lcm.control_plane.store.port import Put, RevisionConflictError, Where
-from lcm.model.lablet.record import Lablet
+from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
 from lcm.model.worker.cost import DEFAULT_STORAGE_PRICE
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
@@ -52,10 +55,11 @@ async def backfill_fields(store: Store, storage_price: float = DEFAULT_STORAGE_P
     workers += await _backfill_kind(store, WORKERS, _UNKNOWN_AS_ZERO, worker_put)
     other_price = Where(any_of=live, none_of={"storage_price": [storage_price]})
     workers += await _backfill_kind(store, WORKERS, other_price, worker_put)
-    lablets = await _backfill_kind(store, LABLETS, Where(any_of={SEARCH_FIELD: [None]}), _lablet_put)
-    if workers or lablets:
-        log.info("backfilled new query fields", workers=workers, lablets=lablets)
-    return workers + lablets
+    lablets = await _backfill_kind(store, LABLETS, Where(either={SEARCH_FIELD: [None], "team": [None]}), _lablet_put)
+    definitions = await _backfill_kind(store, DEFINITIONS, Where(any_of={"team": [None]}), _definition_put)
+    if workers or lablets or definitions:
+        log.info("backfilled new query fields", workers=workers, lablets=lablets, definitions=definitions)
+    return workers + lablets + definitions
 
 
 async def _backfill_kind(store: Store, kind: Kind, missing: Where, rebuild: Callable[[StoredDocument], Put]) -> int:
@@ -89,8 +93,17 @@ def _worker_put(stored: StoredDocument, storage_price: float) -> Put:
 
 
 def _lablet_put(stored: StoredDocument) -> Put:
+    """With the body written anew: lists hand it on as it is, and before there were teams `owner` was a name."""
     lablet = Lablet.model_validate_json(stored.body)
-    return Put(LABLETS, stored.id, stored.body, stored.revision, lablet_fields(lablet), lablet_unique_keys(lablet))
+    body = lablet.model_dump_json().encode()
+    return Put(LABLETS, stored.id, body, stored.revision, lablet_fields(lablet), lablet_unique_keys(lablet))
+
+
+def _definition_put(stored: StoredDocument) -> Put:
+    definition = LabletDefinitionSummary.model_validate_json(stored.body)
+    body = definition.model_dump_json().encode()
+    fields, unique = definition_fields(definition), definition_unique_keys(definition)
+    return Put(DEFINITIONS, stored.id, body, stored.revision, fields, unique)
 
 
 async def _commit_all(store: Store, puts: Sequence[Put]) -> int:

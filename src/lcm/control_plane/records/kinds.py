@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.records.search_text import SEARCH_FIELD, lablet_search_text, worker_search_text
 from lcm.control_plane.store.port import Kind
+from lcm.model.booking.record import OPEN_STATUSES, BookingStatus
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.lablet.urgency import lablet_urgency, shown_until
 from lcm.model.worker.cost import fleet_cost
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from lcm.control_plane.store.port import FieldValue, Store, StoredDocument, Where
+    from lcm.model.booking.record import Booking
     from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
     from lcm.model.worker.record import Worker
 
@@ -34,6 +36,7 @@ WORKERS = Kind(
         "desired_status",
         "aws_region",
         "template_name",
+        "team",
         "ready",
         "held",
         "at_rest",
@@ -84,6 +87,8 @@ LABLETS = Kind(
         "name",
         "status",
         "owner",
+        "team",
+        "team_owner",
         "worker_id",
         "definition",
         "definition_name",
@@ -101,7 +106,8 @@ LABLETS = Kind(
     listed=("shown_until", "status", "urgency", "definition", "definition_name", "worker_id"),
     archived=(("status", tuple(sorted(FINAL_LABLET_STATUSES))),),
 )
-DEFINITIONS = Kind("definitions", fields=("name", "enabled", "created_at"))
+DEFINITIONS = Kind("definitions", fields=("name", "enabled", "created_at", "team"), unique=("name",))
+TEAMS = Kind("teams", fields=("name",), unique=("name",))
 TOPOLOGIES = Kind("topologies")
 LEADERSHIPS = Kind("leaderships")
 TEMPLATES = Kind("templates", fields=("enabled",))
@@ -115,12 +121,24 @@ RETENTION_MARKERS = Kind("forgotten")  # stored names do not change
 IDEMPOTENT_RESPONSES = Kind("answers", fields=("at",))
 FLEET_HISTORY = Kind("fleet_history", fields=("at", "interval"))
 SIGN_IN_LINKS = Kind("sign_in_links", fields=("owner", "expires_at"))
+SEAT_LINKS = Kind("seat_links", fields=("lablet_id", "expires_at", "removed_at"))
+SEAT_SESSIONS = Kind("seat_sessions", fields=("link_id", "expires_at"))
 SUBSCRIPTIONS = Kind("subscriptions", fields=("name",), unique=("name",))
 SUBSCRIPTION_SECRETS = Kind("subscription_secrets")
 DELIVERY_STATES = Kind("delivery_states")
 DEAD_LETTERS = Kind("dead_letters", fields=("subscription_id", "at"))
 NOTIFICATION_SENDER = Kind("notification_sender")
 OPEN_ALERTS = Kind("open_alerts")
+SCHEDULES = Kind("schedules", fields=("name",), unique=("name",))
+CALENDAR = Kind("calendar")
+BOOKINGS = Kind(
+    "bookings",
+    fields=("name", "status", "team", "aws_region", "watched", "starts_at", "ends_at", "created_at"),
+    unique=("name",),
+    grouped=("status",),
+    archived=(("status", (BookingStatus.ENDED.value, BookingStatus.CANCELLED.value)),),
+)
+LAUNCH_TIMES = Kind("launch_times")
 
 ALL_KINDS = (
     WORKERS,
@@ -139,12 +157,19 @@ ALL_KINDS = (
     RETENTION_MARKERS,
     FLEET_HISTORY,
     SIGN_IN_LINKS,
+    SEAT_LINKS,
+    SEAT_SESSIONS,
     SUBSCRIPTIONS,
     SUBSCRIPTION_SECRETS,
     DELIVERY_STATES,
     DEAD_LETTERS,
     NOTIFICATION_SENDER,
     OPEN_ALERTS,
+    TEAMS,
+    SCHEDULES,
+    CALENDAR,
+    BOOKINGS,
+    LAUNCH_TIMES,
 )
 
 WORKER_HISTORY = "history"
@@ -153,6 +178,7 @@ WORKER_CHANGED = "worker"
 LABLET_HISTORY = "lablet-history"
 LABLET_CHANGED = "lablet"
 ALERT = "alert"
+BOOKING_CHANGED = "booking"
 
 
 def worker_fields(worker: Worker) -> dict[str, FieldValue]:
@@ -167,6 +193,7 @@ def worker_fields(worker: Worker) -> dict[str, FieldValue]:
         "desired_status": worker.desired_status.value,
         "aws_region": worker.aws_region,
         "template_name": worker.template_name,
+        "team": worker.team or None,
         "ready": worker.ready,
         "held": worker.hold is not None,
         "at_rest": worker.at_rest,
@@ -210,7 +237,9 @@ def lablet_fields(lablet: Lablet) -> dict[str, FieldValue]:
     return {
         "name": lablet.name,
         "status": lablet.status.value,
-        "owner": lablet.owner,
+        "owner": lablet.owner_name,
+        "team": lablet.team,  # never None, which is what records of older versions have
+        "team_owner": team_owner(lablet.team, lablet.owner),
         "worker_id": lablet.worker_id,
         "definition": lablet.definition,
         "definition_name": lablet.definition.partition("@")[0],
@@ -226,7 +255,17 @@ def lablet_fields(lablet: Lablet) -> dict[str, FieldValue]:
 
 def lablet_unique_keys(lablet: Lablet) -> dict[str, str]:
     """The values that no two lablets may share unless one of them has ended."""
-    return {} if lablet.status in FINAL_LABLET_STATUSES else {"name": lablet.name}
+    return {} if lablet.status in FINAL_LABLET_STATUSES else {"name": in_team(lablet.team, lablet.name)}
+
+
+def in_team(team: str, name: str) -> str:
+    """A name that is unique within its team. No name of ours has a colon."""
+    return f"{team}:{name}" if team else name
+
+
+def team_owner(team: str, owner: str) -> str:
+    """Team and owner in one field; ids of teams have no space."""
+    return f"{team} {owner}"
 
 
 def definition_fields(definition: LabletDefinitionSummary) -> dict[str, FieldValue]:
@@ -235,7 +274,33 @@ def definition_fields(definition: LabletDefinitionSummary) -> dict[str, FieldVal
         "name": definition.name,
         "enabled": definition.enabled,
         "created_at": definition.created_at.isoformat(),
+        "team": definition.team,
     }
+
+
+def definition_unique_keys(definition: LabletDefinitionSummary) -> dict[str, str]:
+    """The values that no two definitions may share."""
+    return {"name": in_team(definition.team, definition.reference)}
+
+
+def booking_fields(booking: Booking) -> dict[str, FieldValue]:
+    """The fields by which bookings can be filtered and sorted."""
+    begins, ends = booking.span
+    return {
+        "name": booking.name,
+        "status": booking.status.value,
+        "team": booking.team,
+        "aws_region": booking.aws_region,
+        "watched": booking.is_watched,
+        "starts_at": begins.isoformat(),
+        "ends_at": ends.isoformat(),
+        "created_at": booking.created_at.isoformat(),
+    }
+
+
+def booking_unique_keys(booking: Booking) -> dict[str, str]:
+    """The values that no two bookings may share unless one of them is over."""
+    return {"name": booking.name} if booking.status in OPEN_STATUSES else {}
 
 
 async def find_all(store: Store, kind: Kind, where: Where | None = None) -> AsyncIterator[StoredDocument]:

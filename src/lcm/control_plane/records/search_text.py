@@ -39,7 +39,7 @@ def lablet_search_text(lablet: Lablet) -> str:
         (
             lablet.name,
             lablet.id,
-            lablet.owner,
+            lablet.owner_name,
             lablet.definition,
             lablet.worker_id,
             lablet.instance_id,

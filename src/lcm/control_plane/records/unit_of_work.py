@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.records.kinds import (
     ALERT,
     AUDIT,
+    BOOKING_CHANGED,
+    BOOKINGS,
+    CALENDAR,
     FLEET,
     LABLET_CHANGED,
     LABLET_HISTORY,
     LABLETS,
     LEADERSHIPS,
+    SCHEDULES,
     SUBSCRIPTIONS,
+    TEAMS,
     WORKER_CHANGED,
     WORKER_HISTORY,
     WORKERS,
+    booking_fields,
+    booking_unique_keys,
     lablet_fields,
     lablet_unique_keys,
     worker_fields,
@@ -32,9 +39,11 @@ from lcm.control_plane.store.port import Guard, NewJournalEntry, Put, RevisionCo
 from lcm.core import clock
 from lcm.core.backoff import Backoff
 from lcm.model.audit import Actor, ActorKind, AuditEntry, LabletHistoryEntry, WorkerHistoryEntry
+from lcm.model.booking.record import Booking
+from lcm.model.calendar.state import CalendarState
 from lcm.model.fleet.state import FIRST_TERM, FleetState, LeadershipTerm
 from lcm.model.lablet.record import Lablet
-from lcm.model.notification.alert import breaker_changes, lablet_changes, worker_changes
+from lcm.model.notification.alert import booking_changes, breaker_changes, lablet_changes, worker_changes
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.cost import DEFAULT_STORAGE_PRICE
 from lcm.model.worker.record import Worker
@@ -44,14 +53,40 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
     from datetime import datetime
 
-    from lcm.control_plane.store.port import Delete, Kind, Store
+    from lcm.control_plane.store.port import Delete, Kind, Store, StoredDocument
     from lcm.model.notification.alert import AlertChange
 
 R = TypeVar("R")
 
 _MAX_ATTEMPTS = 20
-_NAMED_KINDS = {LABLETS.name: "lablet", SUBSCRIPTIONS.name: "subscription"}
+_NAMED_KINDS = {
+    BOOKINGS.name: "booking",
+    LABLETS.name: "lablet",
+    SUBSCRIPTIONS.name: "subscription",
+    SCHEDULES.name: "schedule",
+    TEAMS.name: "team",
+}
 _RETRY_BACKOFF = Backoff(base=0.002, max_delay=0.1, jitter=0.5)
+
+
+class Owned(Protocol):
+    """What belongs to a team: journal entries about it are for the members who may see it."""
+
+    @property
+    def team(self) -> str:
+        """The id of the team; empty for none."""
+
+    @property
+    def owner(self) -> str:
+        """What proves the owner; empty for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedBy:
+    """Belongs to a team, and to no person in it."""
+
+    team: str
+    owner: str = ""
 
 
 class Transaction:
@@ -65,6 +100,8 @@ class Transaction:
         self.earliest_now: datetime = clock.earliest_now()  # for deadlines
         self._read: dict[str, tuple[Worker, int]] = {}
         self._lablets: dict[str, tuple[Lablet, int]] = {}
+        self._bookings: dict[str, tuple[Booking, int]] = {}
+        self._on_calendar = False
         self._fleet: tuple[FleetState, int | None] | None = None
         self._fleet_after: FleetState | None = None
         self._leaving = 0
@@ -81,6 +118,12 @@ class Transaction:
         if if_match is not None and if_match != worker.version:
             raise PreconditionFailedError("worker", worker.version, if_match)
         self._read[worker_id] = (worker, stored.revision)
+        return worker
+
+    def listed_worker(self, stored: StoredDocument) -> Worker:
+        """A worker that a list of this attempt has returned. If it changes before the commit, that conflicts."""
+        worker = Worker.model_validate_json(stored.body)
+        self._read[stored.id] = (worker, stored.revision)
         return worker
 
     def attribute_to_policy(self, name: str) -> None:
@@ -153,18 +196,61 @@ class Transaction:
                 version=lablet.version,
                 worker_id=lablet.worker_id or (before.worker_id if before is not None else None),
             )
-            self._entry(LABLET_HISTORY, lablet.id, step.model_dump_json())
-        self.audit(action, lablet.id, reason, **details)
-        self._entry(LABLET_CHANGED, lablet.id, body)
+            self._entry(LABLET_HISTORY, lablet.id, step.model_dump_json(), lablet)
+        self.audit(action, lablet.id, reason, about=lablet, **details)
+        self._entry(LABLET_CHANGED, lablet.id, body, lablet)
         self.alert(lablet_changes(before, lablet, reason or action))
         return lablet
 
-    def audit(self, action: str, subject: str, reason: str = "", **details: Any) -> None:
-        """Stage an audit entry: who did what, and why."""
+    async def take_calendar(self) -> None:
+        """Take turns with all else that bookings depend on: read the calendar first, and write it with the commit.
+
+        Of two commits that have read the same calendar, one runs again and then sees what the other has changed.
+        """
+        if self._on_calendar:
+            return
+        self._on_calendar = True
+        stored = await self.store.get(CALENDAR, CALENDAR.name)
+        calendar = CalendarState() if stored is None else CalendarState.model_validate_json(stored.body)
+        after = calendar.model_copy(update={"changes": calendar.changes + 1})
+        body = after.model_dump_json().encode()
+        self._writes.append(Put(CALENDAR, CALENDAR.name, body, None if stored is None else stored.revision))
+
+    def require_unchanged(self, documents: Iterable[tuple[Kind, StoredDocument]]) -> None:
+        """Make the commit depend on documents that were read in this attempt."""
+        for kind, stored in documents:
+            self._guard(kind, stored.id, stored.revision)
+
+    async def booking(self, booking_id: str, *, if_match: int | None = None) -> Booking:
+        """Read a booking; with `if_match` it must be at this version."""
+        stored = await self.store.get(BOOKINGS, booking_id)
+        if stored is None:
+            raise ProblemError(ProblemCode.NOT_FOUND, f"there is no booking {booking_id}")
+        booking = Booking.model_validate_json(stored.body)
+        if if_match is not None and if_match != booking.version:
+            raise PreconditionFailedError("booking", booking.version, if_match)
+        self._bookings[booking_id] = (booking, stored.revision)
+        return booking
+
+    def save_booking(self, booking: Booking, action: str, reason: str = "", **details: Any) -> Booking:
+        """Stage a booking that was read in this transaction, or a new one. An unchanged booking is not written."""
+        before, revision = self._bookings.get(booking.id, (None, None))
+        if before is not None and booking == before:
+            return booking
+        body = booking.model_dump_json()
+        fields, unique = booking_fields(booking), booking_unique_keys(booking)
+        self._writes.append(Put(BOOKINGS, booking.id, body.encode(), revision, fields, unique))
+        self.audit(action, booking.id, reason, about=booking, **details)
+        self._entry(BOOKING_CHANGED, booking.id, body, booking)
+        self.alert(booking_changes(before, booking))
+        return booking
+
+    def audit(self, action: str, subject: str, reason: str = "", *, about: Owned | None = None, **details: Any) -> None:
+        """Stage an audit entry: who did what, and why. `about` is the subject if it belongs to a team."""
         entry = AuditEntry(
             at=self.now, actor=self.actor, action=action, subject=subject, reason=reason, details=details
         )
-        self._entry(AUDIT, subject, entry.model_dump_json())
+        self._entry(AUDIT, subject, entry.model_dump_json(), about)
 
     def alert(self, changes: Iterable[AlertChange]) -> None:
         """Stage alerts that are raised or resolved. The journal is the outbox of notifications."""
@@ -188,6 +274,10 @@ class Transaction:
     def stage(self, put: Put | Delete) -> None:
         """Stage a document of another kind."""
         self._writes.append(put)
+
+    def depend_on(self, kind: Kind, document_id: str, revision: int | None) -> None:
+        """Make the commit depend on a document of another kind: it must still have this revision."""
+        self._guard(kind, document_id, revision)
 
     async def fence(self, controller: str, term: int, *, announce: bool = False, swept: bool = False) -> LeadershipTerm:
         """Reject a term that is older than the newest known one, and store the newest.
@@ -274,8 +364,9 @@ class Transaction:
         if not any(write.kind is kind and write.id == document_id for write in self._writes):
             self._guards.setdefault((kind.name, document_id), Guard(kind, document_id, revision))
 
-    def _entry(self, topic: str, subject: str, body: str) -> None:
-        self._entries.append(NewJournalEntry(topic, subject, body.encode(), self.now))
+    def _entry(self, topic: str, subject: str, body: str, about: Owned | None = None) -> None:
+        team, owner = ("", "") if about is None else (about.team, about.owner)
+        self._entries.append(NewJournalEntry(topic, subject, body.encode(), self.now, team, owner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +455,6 @@ def name_taken_problem(what: str, name: str, owner: str) -> ProblemError:
 def _unique_violation_problem(violation: UniqueViolationError) -> ProblemError:
     if violation.field == "name":
         what = _NAMED_KINDS.get(violation.kind, "worker")
-        return name_taken_problem(what, violation.value, violation.owner)
+        return name_taken_problem(what, violation.value.rpartition(":")[2], violation.owner)
     detail = f"instance {violation.value} already belongs to worker {violation.owner}"
     return ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"worker_id": violation.owner})

@@ -97,6 +97,13 @@ async def read_secret(store: Store, box: SecretBox, worker_id: str, name: str) -
     return box.decrypt(ciphertexts[name], secret_location(worker_id, name))
 
 
+async def find_account_owners(store: Store) -> tuple[str, ...]:
+    """The workers that have CML credentials of their own. Nothing is decrypted."""
+    return tuple(
+        [stored.id async for stored in find_all(store, WORKER_SECRETS) if CML_USERNAME in json.loads(stored.body)]
+    )
+
+
 async def is_stored_secret(store: Store, box: SecretBox, worker_id: str, name: str, value: str) -> bool:
     """Whether a worker has this secret. One that cannot be read is another one."""
     try:

@@ -9,18 +9,22 @@ from urllib.parse import quote
 from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
-from lcm.control_plane.auth.roles import Caller, UnauthenticatedError, allows
+from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
 from lcm.control_plane.auth.session_cookies import check_csrf, session_id_from
 from lcm.control_plane.auth.sign_in_links import SIGN_IN_LINK_PATH
 from lcm.control_plane.http.deps import CSRF_HEADER
 from lcm.control_plane.services import get_services
+from lcm.control_plane.teams.visibility import instructs
 from lcm.model.access import Role
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from lcm.model.lablet.record import LabletDefinitionSummary
+
 SIGN_IN_PATH = SIGN_IN_LINK_PATH
 SILENT_PATH = f"{SIGN_IN_PATH}/silent"
+LABS_PATH = "/my"
 SIGNED_OUT_EVENT = "lcm:signed-out"
 """The event that informs scripts that the session has ended."""
 _SAFE_METHODS = ("GET", "HEAD")
@@ -48,16 +52,39 @@ class WebUser:
     @property
     def can_operate(self) -> bool:
         """Whether the user may change workers and lablets."""
-        return allows(self.caller.role, Role.OPERATOR)
+        return self.caller.allows(Role.OPERATOR)
+
+    @property
+    def in_teams_only(self) -> bool:
+        """Whether the user has roles in teams, and none for the whole fleet."""
+        return self.caller.role is None
+
+    @property
+    def can_create(self) -> bool:
+        """Whether the user may create lablets and definitions, in some team or in all."""
+        return self.can_operate or any(grant.role is Role.INSTRUCTOR for grant in self.caller.grants)
+
+    @property
+    def can_see_definitions(self) -> bool:
+        """Whether the user may see definitions, of some team or of all."""
+        return self.can_create or self.caller.allows(Role.VIEWER)
+
+    def may_switch(self, definition: LabletDefinitionSummary) -> bool:
+        """Whether the user may enable and disable a definition."""
+        return self.can_administer or instructs(self.caller, definition.team)
 
     @property
     def can_administer(self) -> bool:
         """Whether the user may change templates, settings and breakers."""
-        return allows(self.caller.role, Role.ADMIN)
+        return self.caller.allows(Role.ADMIN)
 
 
-async def current_user(request: Request) -> WebUser:
-    """The user of the session cookie. A change must carry the CSRF token of one of our pages."""
+class NoFleetRoleError(Exception):
+    """The person has roles in teams only: their page is the one of their labs."""
+
+
+async def signed_in_user(request: Request) -> WebUser:
+    """The user of the session cookie, whatever their role. A change must carry the CSRF token of one of our pages."""
     session_id = session_id_from(request.cookies, secure=request.url.scheme == "https")
     if session_id is None:
         raise SignInRequiredError(_return_path(request))
@@ -69,7 +96,45 @@ async def current_user(request: Request) -> WebUser:
         raise SignInRequiredError(_return_path(request), has_lapsed=has_lapsed) from None
     if request.method not in _SAFE_METHODS:
         check_csrf(session, request.headers.get(CSRF_HEADER))
-    return WebUser(session.caller, session.csrf.reveal())
+    caller = await get_services(request).authenticator.in_teams(session.caller)
+    return WebUser(caller, session.csrf.reveal())
+
+
+async def require_member(user: Annotated[WebUser, Depends(signed_in_user)]) -> WebUser:
+    user.caller.require_any(Role.VIEWER, Role.INSTRUCTOR, Role.LEARNER)
+    return user
+
+
+async def require_instructor(user: Annotated[WebUser, Depends(signed_in_user)]) -> WebUser:
+    user.caller.require_any(Role.VIEWER, Role.INSTRUCTOR)
+    return user
+
+
+async def require_ender(user: Annotated[WebUser, Depends(signed_in_user)]) -> WebUser:
+    user.caller.require_any(Role.OPERATOR, Role.INSTRUCTOR, Role.LEARNER)
+    return user
+
+
+async def require_creator(user: Annotated[WebUser, Depends(signed_in_user)]) -> WebUser:
+    user.caller.require_any(Role.OPERATOR, Role.INSTRUCTOR)
+    return user
+
+
+async def require_switcher(user: Annotated[WebUser, Depends(signed_in_user)]) -> WebUser:
+    user.caller.require_any(Role.ADMIN, Role.INSTRUCTOR)
+    return user
+
+
+async def current_user(user: Annotated[WebUser, Depends(signed_in_user)]) -> WebUser:
+    """A user with a role for the whole fleet: these pages show all of it."""
+    if user.caller.role is None:
+        raise NoFleetRoleError
+    return user
+
+
+async def require_viewer(user: Annotated[WebUser, Depends(current_user)]) -> WebUser:
+    user.caller.require(Role.VIEWER)
+    return user
 
 
 async def require_operator(user: Annotated[WebUser, Depends(current_user)]) -> WebUser:
@@ -82,7 +147,16 @@ async def require_admin(user: Annotated[WebUser, Depends(current_user)]) -> WebU
     return user
 
 
-CurrentUser = Annotated[WebUser, Depends(current_user)]
+CurrentUser = Annotated[WebUser, Depends(require_viewer)]
+MemberUser = Annotated[WebUser, Depends(require_member)]
+"""Also people with a role in a team. The page shows what they may see."""
+InstructorUser = Annotated[WebUser, Depends(require_instructor)]
+EnderUser = Annotated[WebUser, Depends(require_ender)]
+"""Operators, and people with a role in a team: who may end lablets, each those of theirs."""
+CreatorUser = Annotated[WebUser, Depends(require_creator)]
+"""Operators, and instructors in their teams."""
+SwitchUser = Annotated[WebUser, Depends(require_switcher)]
+"""Admins, and instructors in their teams: who may enable and disable definitions."""
 OperatorUser = Annotated[WebUser, Depends(require_operator)]
 AdminUser = Annotated[WebUser, Depends(require_admin)]
 
@@ -110,6 +184,12 @@ def install(app: FastAPI) -> None:
             # The page stays, with everything that was typed: a script asks the user to sign in again.
             return Response(status_code=401, headers={"HX-Trigger": SIGNED_OUT_EVENT, "HX-Reswap": "none"})
         return RedirectResponse(url, 303)
+
+    @app.exception_handler(NoFleetRoleError)
+    async def redirect_to_labs(request: Request, error: NoFleetRoleError) -> Response:
+        if is_fragment(request) or request.method not in _SAFE_METHODS:
+            return Response("This needs a role for the whole fleet.", 403, media_type="text/plain")
+        return RedirectResponse(LABS_PATH, 303)
 
 
 def _return_path(request: Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import QueryParams
@@ -12,20 +13,20 @@ from lcm.control_plane.http.query_params import split_values
 from lcm.control_plane.web.forms import parse_version, query_ids, require_typed
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.model.problems import ProblemCode
+from lcm.model.worker.record import Worker
 from lcm.model.worker.status import IllegalWorkerTransitionError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from fastapi import Request
     from fastapi.responses import HTMLResponse
 
     from lcm.control_plane.records.idempotency import IdempotencyKey
-    from lcm.control_plane.store.port import Kind, Store, StoredDocument
+    from lcm.control_plane.store.port import FieldValue, Kind, Store, StoredDocument, Where
     from lcm.control_plane.web.list_query import ListQuery
     from lcm.model.change_preview import ChangePreview
     from lcm.model.lablet.record import Lablet
-    from lcm.model.worker.record import Worker
 
 MAX_BULK_TARGETS: Final = 10_000
 _MAX_PLANS_SHOWN = 20
@@ -34,12 +35,20 @@ _AT_ONCE = 50
 
 
 async def selected_documents(
-    request: Request, store: Store, kind: Kind, query_class: type[ListQuery], noun: str
+    request: Request,
+    store: Store,
+    kind: Kind,
+    query_class: type[ListQuery],
+    noun: str,
+    either: Mapping[str, Sequence[FieldValue]] | None = None,
 ) -> Sequence[StoredDocument]:
-    """The selected records: all that match the query of the list, or those that were ticked; at least one."""
+    """The selected records: all that match the query of the list, or those that were ticked; at least one.
+
+    `either` is what the user may see of the list.
+    """
     if "matching" in request.query_params:
         query = query_class.from_query(QueryParams(request.query_params["matching"]))
-        return await _matching_documents(store, kind, query, noun)
+        return await _matching_documents(store, kind, query, replace(query.where(), either=either or {}), noun)
     ids = query_ids(request, MAX_BULK_TARGETS)
     if not ids:
         raise ProblemError(ProblemCode.INVALID, f"ids: select at least one {noun} and an action")
@@ -47,11 +56,13 @@ async def selected_documents(
     return [found[each] for each in ids if each in found]
 
 
-async def _matching_documents(store: Store, kind: Kind, query: ListQuery, noun: str) -> Sequence[StoredDocument]:
+async def _matching_documents(
+    store: Store, kind: Kind, query: ListQuery, where: Where, noun: str
+) -> Sequence[StoredDocument]:
     found: list[StoredDocument] = []
     after: str | None = None
     while True:
-        page = await store.find(kind, query.where(), sort=query.sort_order(), after=after, limit=_PAGE)
+        page = await store.find(kind, where, sort=query.sort_order(), after=after, limit=_PAGE)
         found += page.items
         after = page.next_cursor
         if len(found) > MAX_BULK_TARGETS:
@@ -86,7 +97,10 @@ def render_bulk_confirmation(
         plans=_group_by_effect(changing[:_MAX_PLANS_SHOWN]),
         more=max(0, len(changing) - _MAX_PLANS_SHOWN),
         count=len(changing),
-        skipped=skipped[:_MAX_PLANS_SHOWN],
+        skipped=[
+            (record.name, _status_text(record), preview.refusal or preview.effect)
+            for record, preview in skipped[:_MAX_PLANS_SHOWN]
+        ],
         more_skipped=max(0, len(skipped) - _MAX_PLANS_SHOWN),
         targets=",".join(f"{record.id}:{record.version}" for record, _ in changing),
         lost=lost,
@@ -100,8 +114,14 @@ def _group_by_effect(changing: Sequence[tuple[Worker | Lablet, ChangePreview]]) 
     """Names, status and effect; records with the same status and effect share one line."""
     groups: dict[tuple[str, str], list[str]] = {}
     for record, preview in changing:
-        groups.setdefault((record.status.replace("_", " "), preview.effect), []).append(record.name)
+        groups.setdefault((_status_text(record), preview.effect), []).append(record.name)
     return [(names, status, effect) for (status, effect), names in groups.items()]
+
+
+def _status_text(record: Worker | Lablet) -> str:
+    """The status as lists show it."""
+    never_launched = isinstance(record, Worker) and record.is_not_launched
+    return "NOT LAUNCHED" if never_launched else record.status.replace("_", " ")
 
 
 async def apply_to_each(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fastapi import Request
 
-    from lcm.control_plane.auth.roles import Caller
+    from lcm.control_plane.auth.roles import HasActor
 
 WHOLE_FORM = "form"
 """Stands for the whole form among its problems by field."""
@@ -89,7 +89,7 @@ def parse_version(version: str) -> int | None:
     return int(version)
 
 
-def form_key(request: Request, caller: Caller, form: dict[str, list[str]]) -> IdempotencyKey | None:
+def form_key(request: Request, caller: HasActor, form: dict[str, list[str]]) -> IdempotencyKey | None:
     """The key of a submitted form. A form that is sent again, by a double click or after an error, changes nothing."""
     key = form_field(form, KEY_FIELD)[:_MAX_KEY_LENGTH]
     if not key:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from urllib.parse import urlencode
 
 from lcm.control_plane.http.query_params import split_values
-from lcm.control_plane.store.port import InvalidCursorError, Sort
+from lcm.control_plane.store.port import DocumentPage, InvalidCursorError, Sort
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from starlette.datastructures import QueryParams
 
-    from lcm.control_plane.store.port import Kind, Store, StoredDocument, Where
+    from lcm.control_plane.store.port import FieldValue, Kind, Store, StoredDocument, Where
 
 PAGE_SIZE: Final = 50
 _MAX_TEXT = 100
@@ -105,23 +105,25 @@ class ListQuery(ABC):
         return self.url(sort=f"-{column}" if self.sort == column else column)
 
 
-async def read_list_page(store: Store, kind: Kind, query: ListQuery) -> tuple[Sequence[StoredDocument], dict[str, Any]]:
-    """A page of a list, and the values that its table template needs.
+async def read_list_page(
+    store: Store, kind: Kind, query: ListQuery, either: Mapping[str, Sequence[FieldValue]] | None = None
+) -> tuple[Sequence[StoredDocument], dict[str, Any]]:
+    """A page of a list, and the values that its table template needs. `either` is what the user may see of the list.
 
     An invalid cursor gives the first page, not an error.
     """
-    total = sum(count for _, count, _ in await store.count_by(kind, ["urgency"], query.where()))
+    # Counted first: the store then knows how many documents match, and reads them from the better index.
+    where = replace(query.where(), either=either or {})
+    total = sum(count for _, count, _ in await store.count_by(kind, ["urgency"], where))
     pages = (total + PAGE_SIZE - 1) // PAGE_SIZE
     if not query.after:
         query = replace(query, page=max(1, min(query.page, pages)))
     skip = 0 if query.after else (query.page - 1) * PAGE_SIZE
     try:
-        page = await store.find(
-            kind, query.where(), sort=query.sort_order(), after=query.after or None, skip=skip, limit=PAGE_SIZE
-        )
+        page = await _find(store, kind, query, where, skip) if total else DocumentPage((), None)
     except InvalidCursorError:
         query = replace(query, after="", page=1)
-        page = await store.find(kind, query.where(), sort=query.sort_order(), limit=PAGE_SIZE)
+        page = await _find(store, kind, query, where, 0)
     return page.items, {
         "query": query,
         "previous_url": query.url(after="", page=query.page - 1) if query.page > 1 else None,
@@ -129,3 +131,7 @@ async def read_list_page(store: Store, kind: Kind, query: ListQuery) -> tuple[Se
         "total": total,
         "pages": pages,
     }
+
+
+async def _find(store: Store, kind: Kind, query: ListQuery, where: Where, skip: int) -> DocumentPage:
+    return await store.find(kind, where, sort=query.sort_order(), after=query.after or None, skip=skip, limit=PAGE_SIZE)

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.store.port import Sort, Where
-from lcm.control_plane.web.auth import CurrentUser, is_fragment
+from lcm.control_plane.web.auth import LABS_PATH, CurrentUser, MemberUser, is_fragment
 from lcm.control_plane.web.lablets.list_page import lablet_rows
 from lcm.control_plane.web.rendering import render_fragment, render_page
 from lcm.control_plane.web.workers.list_page import WorkerListQuery, worker_rows
@@ -31,8 +31,13 @@ _SHOWN = 5
 
 
 @router.get("/")
-async def overview_page(request: Request, user: CurrentUser) -> Response:
-    """The whole page. The list of workers had this address: its links, and pages that are still open, are led there."""
+async def overview_page(request: Request, user: MemberUser) -> Response:
+    """The whole page. The list of workers had this address: its links, and pages that are still open, are led there.
+
+    Instructors begin with the lablets of their teams, learners with their own labs.
+    """
+    if user.in_teams_only:
+        return RedirectResponse("/lablets" if user.can_create else LABS_PATH, 303)
     if is_fragment(request) or not request.query_params.keys().isdisjoint(WorkerListQuery().query_params()):
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"{WorkerListQuery.path}{query}", 307)

@@ -26,9 +26,12 @@ NAVIGATION = (
     ("overview", "Overview", "/"),
     ("fleet", "Fleet", "/fleet"),
     ("lablets", "Lablets", "/lablets"),
+    ("schedules", "Schedules", "/schedules"),
+    ("bookings", "Bookings", "/bookings"),
     ("templates", "Templates", "/templates"),
     ("activity", "Activity", "/activity"),
     ("notifications", "Notifications", "/notifications"),
+    ("teams", "Teams", "/teams"),
     ("system", "System", "/system"),
     ("settings", "Settings", "/settings"),
 )
@@ -149,7 +152,8 @@ async def render_page(
     **values: Any,
 ) -> HTMLResponse:
     """Render a whole page with its header: the user, the fleet summary, holds and breakers."""
-    summary = await get_services(request).fleet.summary()
+    # What the whole fleet does and costs is for roles of the fleet.
+    summary = None if user.in_teams_only else await get_services(request).fleet.summary()
     text = (
         template_environment()
         .get_template(template)

@@ -8,11 +8,16 @@ from lcm.control_plane.http import routing
 from lcm.control_plane.web import api_reference, assets, auth, overview_page, sign_in
 from lcm.control_plane.web.admin import activity_page, notifications_page, settings_page, system_page, templates_page
 from lcm.control_plane.web.auth import is_fragment
+from lcm.control_plane.web.calendar import booking_changes, booking_form, booking_page, bookings_page, schedules_page
 from lcm.control_plane.web.forms import FORM_ALREADY_SENT
-from lcm.control_plane.web.lablets import create, definitions_page, terminate
+from lcm.control_plane.web.lablets import changes, create, definitions_page, seat_links, terminate
 from lcm.control_plane.web.lablets import detail_page as lablet_page
 from lcm.control_plane.web.lablets import list_page as lablets_page
+from lcm.control_plane.web.my import actions as my_actions
+from lcm.control_plane.web.my import page as my_page
+from lcm.control_plane.web.my import seat_page
 from lcm.control_plane.web.rendering import render_fragment, render_toast
+from lcm.control_plane.web.teams import assign_lablet, teams_page
 from lcm.control_plane.web.workers import actions, dialogs
 from lcm.control_plane.web.workers import detail_page as worker_page
 from lcm.control_plane.web.workers import list_page as workers_page
@@ -32,11 +37,23 @@ _PAGES = (
     overview_page,
     lablets_page,
     create,
+    changes,
+    seat_links,
     terminate,
     lablet_page,
     definitions_page,
+    my_page,
+    my_actions,
+    seat_page,
     activity_page,
     notifications_page,
+    schedules_page,
+    bookings_page,
+    booking_form,
+    booking_changes,
+    booking_page,
+    teams_page,
+    assign_lablet,
     system_page,
     settings_page,
     templates_page,
@@ -47,6 +64,7 @@ ROUTERS = (assets.router, api_reference.router, *(each.router for each in _PAGES
 def install(app: FastAPI) -> None:
     """Serve the pages, and show errors to browsers as pages."""
     auth.install(app)
+    seat_page.install(app)
     app.state.error_page = error_page
     for router in ROUTERS:
         routing.include_routes(app, router)

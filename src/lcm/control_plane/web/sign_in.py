@@ -86,7 +86,7 @@ async def sign_in_command_line(request: Request) -> Response:
     """Send the browser to the identity provider, for a command line on the same computer that waits for it."""
     asked = _loopback_request(f"{COMMAND_LINE_PATH}?{request.url.query}")
     if asked is None:
-        detail = "this address is not one that lcm login prints; run lcm login again and open the whole address"
+        detail = "this is not an address that lcm login prints; run lcm login again and open the whole address"
         raise ProblemError(ProblemCode.INVALID, detail)
     return await _go_to_provider(request, asked.page)
 
@@ -118,7 +118,7 @@ async def sign_in(request: Request) -> Response:
     form = await read_form(request)
     return_to = safe_return_path(form_field(form, "next"))
     try:
-        _require_same_origin(request)
+        require_same_origin(request)
         caller = await get_services(request).authenticator.authenticate_token(request, form_field(form, "token"))
         return await _start_session(request, caller, return_to)
     except AccessError as error:
@@ -131,7 +131,7 @@ async def sign_in_by_link(request: Request) -> Response:
     form = await read_form(request)
     return_to = safe_return_path(form_field(form, "next"))
     try:
-        _require_same_origin(request)
+        require_same_origin(request)
         caller = await get_services(request).authenticator.links.redeem(form_field(form, "code"))
         return await _start_session(request, caller, return_to)
     except AccessError as error:
@@ -180,7 +180,7 @@ async def _finish_on_command_line(request: Request, finished: FinishedSignIn, as
     return render_fragment(
         "command_line_sign_in.html",
         name=caller.name,
-        role=caller.role.value,
+        role=caller.role_text,
         port=asked.port,
         url=asked.address(code.reveal()),
     )
@@ -212,7 +212,7 @@ async def _start_session(request: Request, caller: Caller, return_to: str) -> Re
 def _provider_sign_in(request: Request) -> OidcSignIn:
     sign_in = get_services(request).authenticator.sign_in
     if sign_in is None:
-        detail = "no identity provider is configured here; an admin sets OIDC_ISSUER and OIDC_CLIENT_ID"
+        detail = "no identity provider is configured here; an admin must set OIDC_ISSUER and OIDC_CLIENT_ID"
         raise ProblemError(ProblemCode.NOT_FOUND, detail)
     return sign_in
 
@@ -233,7 +233,7 @@ def _render_refusal(request: Request, error: AccessError, return_to: str) -> HTM
     return _render(request, return_to, problem=str(error), status=HTTP_STATUS_BY_CODE[error.code])
 
 
-def _require_same_origin(request: Request) -> None:
+def require_same_origin(request: Request) -> None:
     """Another site must not sign a user in under an account of its choice."""
     origin = request.headers.get("Origin")
     if origin is not None and _host_of(origin) != request.headers.get("Host"):

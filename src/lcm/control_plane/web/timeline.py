@@ -103,20 +103,20 @@ async def read_worker_timeline(
     store: Store, worker_id: str, before: str | None = None, limit: int = JOURNAL_ENTRIES_PER_PAGE
 ) -> Timeline:
     """The entries before a cursor; without one the newest."""
-    lines = await read_journal_entries(store, WORKER_HISTORY, worker_id, before, limit)
+    lines = await read_journal_entries(store, (WORKER_HISTORY, AUDIT), worker_id, before, limit)
     return build_worker_timeline(lines, full=len(lines) == limit)
 
 
 async def read_journal_entries(
-    store: Store, steps: str, subject: str, before: str | None, limit: int
+    store: Store, topics: Sequence[str], subject: str, before: str | None, limit: int
 ) -> Sequence[JournalEntry]:
-    """Status steps and audit entries of a record, newest first. An invalid cursor gives the newest, not an error."""
+    """Entries of these topics about a record, newest first. An invalid cursor gives the newest, not an error."""
     try:
         return await store.read_journal(
-            topics=[steps, AUDIT], subjects=[subject], before=before, newest_first=True, limit=limit
+            topics=topics, subjects=[subject], before=before, newest_first=True, limit=limit
         )
     except InvalidCursorError:
-        return await store.read_journal(topics=[steps, AUDIT], subjects=[subject], newest_first=True, limit=limit)
+        return await store.read_journal(topics=topics, subjects=[subject], newest_first=True, limit=limit)
 
 
 def build_worker_timeline(lines: Sequence[JournalEntry], *, full: bool) -> Timeline:
@@ -204,15 +204,26 @@ _LABLET_ACTION_TEXT: Final[dict[str, str]] = {
     "scheduled": "assigned it to a worker",
     "released": "released it from its worker",
     "terminate": "requested its end",
+    "extend": "moved its end",
+    "reset": "requested a new lab",
+    "seat_link_created": "created a seat link",
+    "seat_link_revoked": "revoked a seat link",
+    "seat_opened": "opened it",
     "status_reported": "reported",
 }
 
 
 async def read_lablet_timeline(
-    store: Store, lablet_id: str, before: str | None = None, limit: int = JOURNAL_ENTRIES_PER_PAGE
+    store: Store,
+    lablet_id: str,
+    before: str | None = None,
+    limit: int = JOURNAL_ENTRIES_PER_PAGE,
+    *,
+    audited: bool = True,
 ) -> Timeline:
-    """The entries before a cursor; without one the newest."""
-    lines = await read_journal_entries(store, LABLET_HISTORY, lablet_id, before, limit)
+    """The entries before a cursor; without one the newest. Without the audit, there are steps only."""
+    topics = (LABLET_HISTORY, AUDIT) if audited else (LABLET_HISTORY,)
+    lines = await read_journal_entries(store, topics, lablet_id, before, limit)
     return build_lablet_timeline(lines, full=len(lines) == limit)
 
 

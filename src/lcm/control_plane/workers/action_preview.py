@@ -185,7 +185,7 @@ def _effect_text(after: Worker, action: str, now: datetime, fleet_held: bool) ->
     if action == "trust":
         return f"Passwords will be sent to the server with the certificate {after.cml_certificate}."
     until = None if after.override is None or not after.override.active(now) else after.override.until
-    kept = "" if until is None else f" Policies will leave it so until {format_clock_time(until, now)}."
+    kept = "" if until is None else f" Policies will not change that until {format_clock_time(until, now)}."
     return f"{next_step_text(after, now, fleet_held=fleet_held)}{kept}"
 
 

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Counter
 
+from lcm.control_plane.bookings.measurements import measure_launch
+from lcm.control_plane.calendar.schedule_reads import boundary_override
+from lcm.control_plane.calendar.schedule_steps import apply_schedule_step
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.breaker import count_loss, forget_loss, is_loss
 from lcm.control_plane.fleet.templates import read_template
@@ -17,6 +20,7 @@ from lcm.control_plane.workers.idle import detect_idle
 from lcm.control_plane.workers.imports import complete_import, import_worker
 from lcm.control_plane.workers.scaling import ScaleUpPlan, change_host, check_not_held, scale_down, scale_up
 from lcm.core import clock
+from lcm.model.fleet.settings import DriftPolicy
 from lcm.model.notification.alert import AlertChange, AlertState, AlertType, Finding, worker_subject
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
         LicenseStatusUpdate,
         MaintenanceRequest,
         ScaleUpRequest,
+        ScheduleStepRequest,
         WorkerStatusUpdate,
     )
 
@@ -78,6 +83,7 @@ class WorkerControllerWrites:
             if write.unless_held:
                 await check_not_held(tx)
             after = status_writes.apply_status(worker, write, settings.discovery.drift_policy, tx.now)
+            after = await _keep_accepted(tx, worker, after)
             if is_loss(worker, write):
                 refusal = await count_loss(tx, worker, write) if settings.discovery.breaker_enabled else None
                 if refusal is not None:
@@ -92,6 +98,7 @@ class WorkerControllerWrites:
                 tx.audit(label, worker_id, write.reason, instance_id=after.instance_id)
             if after.status is WorkerStatus.TERMINATED and await withdraw_secrets(tx, worker_id):
                 after = after.model_copy(update={"has_license_token": False})
+            after = await measure_launch(tx, worker, after)
             event = status_writes.activity_event(worker, write)
             details = {"status": write.status.value} | ({} if event is None else {"event": event.value})
             return tx.save_worker(after, "status_reported", write.reason, **details)
@@ -150,6 +157,10 @@ class WorkerControllerWrites:
         settings = await self._context.settings()
         return await self._run_fenced(leader, lambda tx: change_host(tx, worker_id, request, settings))
 
+    async def schedule_step(self, leader: Leader, worker_id: str, request: ScheduleStepRequest) -> Worker:
+        """Stop a worker outside the windows of its schedules, or start it again."""
+        return await self._run_fenced(leader, lambda tx: apply_schedule_step(tx, worker_id, request))
+
     async def scale_up(self, leader: Leader, request: ScaleUpRequest) -> Worker:
         """Provide one more worker. A rejection is also stored in the audit."""
         region = self._context.region(request.aws_region)
@@ -197,6 +208,15 @@ class WorkerControllerWrites:
                 raise
             # Another import of the same instance committed first: return its worker.
             return await self._run_fenced(leader, attempt)
+
+
+async def _keep_accepted(tx: Transaction, worker: Worker, after: Worker) -> Worker:
+    """A stop from outside that is accepted counts like a person's: until the next boundary of its schedules."""
+    if after.desired_status is worker.desired_status:
+        return after
+    by, reason = DriftPolicy.ACCEPT.value, status_writes.STOPPED_EXTERNALLY
+    override = await boundary_override(tx.store, worker, after.desired_status, by, tx.now, reason)
+    return after if override is None else after.model_copy(update={"override": override})
 
 
 class _LicenseLeak:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.calendar.schedule_reads import read_claims
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.workers.lifecycle import pause_fields, updated_record
 from lcm.control_plane.workers.scaling import (
@@ -46,7 +47,10 @@ async def detect_idle(
     # The worker is written in this transaction, so a lablet placed on it meanwhile makes the commit conflict.
     lablets = updated.allocation.lablets
     now = tx.earliest_now
-    verdict = assess_idle(updated, settings.idle, settings.scaling, now=now, running=running, lablets=lablets)
+    claims = await read_claims(tx, updated)
+    verdict = assess_idle(
+        updated, settings.idle, settings.scaling, now=now, running=running, lablets=lablets, claims=claims
+    )
     result = result.model_copy(
         update={
             "idle_check_performed": True,
@@ -72,7 +76,7 @@ async def detect_idle(
 async def pause_idle_worker(tx: Transaction, worker: Worker, settings: FleetSettings) -> Worker:
     """Auto-pause: set the desired status to STOPPED because the worker is idle."""
     await check_not_held(tx, worker)
-    check_not_outranked(tx, worker)
+    await check_not_outranked(tx, worker)
     await check_min_workers(tx, settings.scaling)
     fields = pause_fields(worker, tx.now, IDLE_TIMEOUT, by_policy=True)
     tx.attribute_to_policy(AUTO_PAUSE)

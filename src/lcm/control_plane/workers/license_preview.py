@@ -38,11 +38,13 @@ async def preview_license(
         return ChangePreview(action=action, refusal=error.detail, changes=False)
     status = f"license {worker.license_status}"
     if after is worker:
-        return ChangePreview(action=action, changes=False, change=status, effect="No change needed: it is requested.")
+        return ChangePreview(
+            action=action, changes=False, change=status, effect="No change needed: it is already requested."
+        )
     registers = request.operation is LicenseOperation.REGISTER
     held = fleet_held or (worker.hold is not None and worker.hold.active(now))
     clause = _registration(worker, after, request) if registers else _deregistration(worker)
-    effects = ["Its license token is deleted at once."] if not registers and worker.has_license_token else []
+    effects = ["Its license token will be deleted at once."] if not registers and worker.has_license_token else []
     effects.append(_delayed(worker, clause, held=held) if clause else _no_call(request))
     return ChangePreview(
         action=action,
@@ -71,7 +73,7 @@ def _deregistration(worker: Worker) -> str:
     if worker.license_status in _LICENSED:
         return "CML will deregister {when}; Cisco then no longer counts the license"
     if worker.license_status is LicenseStatus.FAILED:
-        return "CML will deregister {when}, in case something is left of its failed registration"
+        return "CML will deregister {when}, in case its failed registration left something behind"
     return ""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lcm.control_plane.errors import ProblemError
+from lcm.model.calendar.precedence import booking_claim
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Hold, Override, PendingLicenseOperation, Worker
 from lcm.model.worker.status import (
@@ -135,6 +136,7 @@ def start(worker: Worker, now: datetime, *, override: Override | None = None) ->
 def stop(worker: Worker, now: datetime, reason: str | None = None, *, override: Override | None = None) -> Worker:
     """Set the desired status to STOPPED, without waiting for lablets. A drain in progress ends at once."""
     _check_commandable(worker, "stop")
+    _check_not_booked(worker, "stop", now)
     fields = pause_fields(worker, now, reason or MANUAL_PAUSE_REASON, by_policy=False)
     fields |= _override_after(worker, DesiredStatus.STOPPED, override, now)
     if worker.is_in_maintenance:  # a person's stop lasts: it is not started again when it has moved
@@ -157,6 +159,7 @@ def drain(worker: Worker, now: datetime, reason: str | None = None, *, by_policy
     _check_not_terminating(worker, "drain")
     if worker.status is WorkerStatus.DRAINING:
         return worker
+    _check_not_booked(worker, "drain", now)
     if worker.status is not WorkerStatus.RUNNING:
         raise ProblemError(
             ProblemCode.NOT_POSSIBLE_NOW, f"only a RUNNING worker can be drained; this one is {worker.status}"
@@ -206,6 +209,14 @@ def _check_not_terminating(worker: Worker, command: str) -> None:
     if worker.desired_status is DesiredStatus.TERMINATED:
         detail = f"cannot {command}: the worker is being terminated, which cannot be undone; create a new one"
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
+
+
+def _check_not_booked(worker: Worker, command: str, now: datetime) -> None:
+    """A booking outranks a person's stop: it would be started again, with the labs of the class lost."""
+    claim = booking_claim(worker, now)
+    if claim is not None and worker.desired_status is DesiredStatus.RUNNING:
+        detail = f"cannot {command}: {claim.reason}; cancel the class first, or terminate the worker to replace it"
+        raise ProblemError(ProblemCode.BOOKED, detail)
 
 
 def _check_commandable(worker: Worker, command: str) -> None:
@@ -279,8 +290,11 @@ def worker_from_template(template: WorkerTemplate, now: datetime, **fields: Any)
     )
 
 
-def apply_patch(worker: Worker, request: UpdateWorkerRequest, now: datetime) -> Worker:
-    """Change the fields of the request. Tags replace the existing ones as a whole; a null license token deletes it."""
+def apply_patch(worker: Worker, request: UpdateWorkerRequest, now: datetime, team: str | None = None) -> Worker:
+    """Change the fields of the request. Tags replace the existing ones as a whole; a null license token deletes it.
+
+    `team` is the id of the team that it is dedicated to from now on, empty for none; None changes nothing.
+    """
     if worker.status is WorkerStatus.TERMINATED:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "the worker is TERMINATED; its record cannot be changed")
     set_fields = request.model_fields_set
@@ -288,6 +302,8 @@ def apply_patch(worker: Worker, request: UpdateWorkerRequest, now: datetime) -> 
     for name in ("name", "tags", "idle_detection_enabled", "lost_instance_policy"):
         if name in set_fields:
             fields[name] = getattr(request, name)
+    if team is not None:
+        fields["team"] = team
     if fields.get("lost_instance_policy") is LostInstancePolicy.REPLACE and worker.template_name is None:
         detail = "lost_instance_policy: must be terminate; a worker without a template cannot be replaced"
         raise ProblemError(ProblemCode.INVALID, detail)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.calendar.schedule_reads import boundary_override
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
 from lcm.control_plane.fleet.templates import read_template
@@ -16,6 +17,7 @@ from lcm.control_plane.workers.action_preview import describe_start_duration, ne
 from lcm.control_plane.workers.imports import build_adopted
 from lcm.control_plane.workers.license_preview import calls_cml, preview_license
 from lcm.control_plane.workers.metrics import read_latest_sample
+from lcm.control_plane.workers.service import KEEPING_COMMANDS
 from lcm.core import clock
 from lcm.model.change_preview import ChangePreview, WorkerAction
 from lcm.model.fleet.plan import find_evaluator
@@ -66,6 +68,10 @@ class PreviewService:
         self, worker: Worker, action: str, release_license: bool, until: datetime | None
     ) -> ChangePreview:
         now = clock.now()
+        if until is None and action in KEEPING_COMMANDS:
+            desired = KEEPING_COMMANDS[action]
+            override = await boundary_override(self._context.store, worker, desired, "you", now)
+            until = None if override is None else override.until
         planned = await self._plan.worker(worker) if action == WorkerAction.RELEASE else None
         preview = preview_action(
             worker,

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.bookings.protection import check_not_booked
+from lcm.control_plane.calendar.schedule_reads import read_claims, read_schedules_in
 from lcm.control_plane.errors import ProblemError, check_version
 from lcm.control_plane.records.kinds import WORKERS, find_all
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.lifecycle import (
     drain,
@@ -17,6 +20,7 @@ from lcm.control_plane.workers.lifecycle import (
     worker_from_template,
 )
 from lcm.model.calendar.precedence import Authority, outranking_claim
+from lcm.model.calendar.schedule import closed_reason, closed_template_reason
 from lcm.model.fleet.settings import MaintenancePolicy
 from lcm.model.formatting import count_with_verb, format_instant
 from lcm.model.lablet.placement import check_adopted
@@ -29,11 +33,12 @@ from lcm.model.worker.record import Worker
 from lcm.model.worker.status import LAUNCHING_STATUSES, DesiredStatus, WorkerOrigin, WorkerStatus
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from datetime import datetime
 
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
+    from lcm.model.calendar.schedule import Schedule
     from lcm.model.fleet.settings import FleetSettings, ScalingSettings
     from lcm.model.worker.requests import MaintenanceRequest, ScaleUpRequest
     from lcm.model.worker.template import WorkerTemplate
@@ -69,9 +74,9 @@ async def check_not_held(tx: Transaction, worker: Worker | None = None) -> None:
             raise ProblemError(ProblemCode.HELD, f"{what} is on hold by {hold.by}: {hold.reason}")
 
 
-def check_not_outranked(tx: Transaction, worker: Worker) -> None:
+async def check_not_outranked(tx: Transaction, worker: Worker) -> None:
     """Rejected while somebody with more authority than a policy decides what the worker is to be."""
-    claim = outranking_claim(Authority.POLICY, worker, tx.earliest_now)
+    claim = outranking_claim(Authority.POLICY, worker, tx.earliest_now, await read_claims(tx, worker))
     if claim is not None:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, claim.reason)
 
@@ -89,7 +94,7 @@ async def scale_down(tx: Transaction, worker_id: str, settings: FleetSettings, r
         )
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"lablets": worker.allocation.lablets})
     await check_not_held(tx, worker)
-    check_not_outranked(tx, worker)
+    await check_not_outranked(tx, worker)
     await check_min_workers(tx, settings.scaling)
     fleet = await tx.fleet()
     cooldown = timedelta(seconds=settings.scaling.scale_down_cooldown_seconds)
@@ -119,40 +124,66 @@ async def scale_up(tx: Transaction, plan: ScaleUpPlan, settings: FleetSettings) 
     """Provide one more worker: one that is already starting for this request, a paused one resumed, or a new one."""
     request, template, region = plan.request, plan.template, plan.region
     await check_not_held(tx)
-    existing = await _existing_worker(tx, request, template, region)
+    schedules = await read_schedules_in(tx)
+    existing = await _existing_worker(tx, request, template, region, schedules)
     if existing is not None:
         return existing
+    await tx.take_calendar()  # bookings count the workers that exist
     tx.attribute_to_policy(SCALE_UP)
-    resumed = await _find_paused_by_policy(tx, template, region, request.worker_id) if request.resume else None
+    resumed = None
+    if request.resume:
+        resumed = await _find_paused_by_policy(tx, template, region, request.worker_id, schedules)
     if resumed is not None:
+        await check_not_booked(
+            tx,
+            region=region,
+            template=template.name,
+            until=request.until,
+            max_workers=settings.scaling.max_workers_per_region,
+            resumed=resumed,
+        )
         fields = {**resume_fields(resumed, by_policy=True), "requested_for": request.requested_for}
         updated = updated_record(resumed, tx.now, bump_generation=True, **fields)
         return tx.save_worker(updated, "scale_up_accepted", request.reason, resumed=True)
+    closed = closed_template_reason(template.name, schedules, tx.earliest_now)
+    if closed is not None:
+        raise ProblemError(
+            ProblemCode.NOT_POSSIBLE_NOW, f"a new worker of {template.name} would take no lablets: {closed}"
+        )
     await _check_max_workers(tx, region, settings)
-    return tx.save_worker(_new_worker(plan, tx.now), "scale_up_accepted", request.reason, resumed=False)
+    await check_not_booked(
+        tx,
+        region=region,
+        template=template.name,
+        until=request.until,
+        max_workers=settings.scaling.max_workers_per_region,
+    )
+    return tx.save_worker(new_worker(plan, tx.now), "scale_up_accepted", request.reason, resumed=False)
 
 
 async def _existing_worker(
-    tx: Transaction, request: ScaleUpRequest, template: WorkerTemplate, region: str
+    tx: Transaction, request: ScaleUpRequest, template: WorkerTemplate, region: str, schedules: Sequence[Schedule]
 ) -> Worker | None:
     if request.requested_for is not None:
         stored = await tx.store.get_unique(WORKERS, "requested_for", request.requested_for)
         return None if stored is None else Worker.model_validate_json(stored.body)
     running = DesiredStatus.RUNNING.value
     async for worker in _find_workers(tx.store, template, region, _INCOMING_STATUSES, running):
-        if not is_condition_true(worker.conditions, ConditionType.STUCK):
+        if is_condition_true(worker.conditions, ConditionType.STUCK) or worker.is_booked(tx.earliest_now):
+            continue
+        if closed_reason(worker, schedules, tx.earliest_now) is None:
             return worker
     return None
 
 
 async def _find_paused_by_policy(
-    tx: Transaction, template: WorkerTemplate, region: str, preferred: str | None
+    tx: Transaction, template: WorkerTemplate, region: str, preferred: str | None, schedules: Sequence[Schedule]
 ) -> Worker | None:
-    """The preferred worker if it can be resumed; otherwise the first that can."""
+    """The preferred worker if it can be resumed; otherwise the first that can. Not one outside its windows."""
     found: Worker | None = None
     stopped = DesiredStatus.STOPPED.value
     async for worker in _find_workers(tx.store, template, region, (WorkerStatus.STOPPED,), stopped):
-        if is_resumable(worker, tx.earliest_now):
+        if is_resumable(worker, tx.earliest_now) and closed_reason(worker, schedules, tx.earliest_now) is None:
             if preferred in (None, worker.id):
                 return await tx.worker(worker.id)
             found = found or worker
@@ -171,8 +202,8 @@ async def _find_workers(
         }
     )
     async for stored in find_all(store, WORKERS, where):
-        worker = Worker.model_validate_json(stored.body)
-        if check_adopted(worker) is None:
+        worker = read_or_skip(stored, Worker, "worker")
+        if worker is not None and check_adopted(worker) is None:
             yield worker
 
 
@@ -185,7 +216,8 @@ async def _check_max_workers(tx: Transaction, region: str, settings: FleetSettin
         raise ProblemError(ProblemCode.MAX_WORKERS, refusal, current={"workers": present})
 
 
-def _new_worker(plan: ScaleUpPlan, now: datetime) -> Worker:
+def new_worker(plan: ScaleUpPlan, now: datetime) -> Worker:
+    """The record of a worker that scale-up launches."""
     return worker_from_template(
         plan.template,
         now,
@@ -214,7 +246,7 @@ async def change_host(tx: Transaction, worker_id: str, request: MaintenanceReque
     check_version("worker", worker.version, request.version)
     await check_not_held(tx, worker)
     desired = DesiredStatus.RUNNING if request.step == "start" else DesiredStatus.STOPPED
-    claim = outranking_claim(Authority.MAINTENANCE, worker, tx.earliest_now)
+    claim = outranking_claim(Authority.MAINTENANCE, worker, tx.earliest_now, await read_claims(tx, worker))
     if claim is not None and claim.desired is not desired:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, claim.reason)
     tx.attribute_to_policy(MAINTENANCE)
@@ -242,14 +274,18 @@ async def _check_maintenance_stop(tx: Transaction, worker: Worker, settings: Fle
         detail = f"only a RUNNING worker that should run is restarted; this one is {worker.status}"
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
     if len(worker.maintenance_restarts) >= MAX_RESTARTS:
-        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "it was restarted as often as is allowed; see its condition")
+        raise ProblemError(
+            ProblemCode.NOT_POSSIBLE_NOW, "it has been restarted as often as allowed; see its conditions"
+        )
     if (block := lablet_block(worker)) is not None:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"{block}; automation waits until they end")
     # The fleet state is read there first: if another worker leaves service after this count, our commit conflicts.
     await check_min_workers(tx, settings.scaling)
     moving = await _moving_worker(tx, worker)
     if moving is not None:
-        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"{moving} is on its way to another host; one at a time moves")
+        raise ProblemError(
+            ProblemCode.NOT_POSSIBLE_NOW, f"{moving} is moving to another host; workers move one at a time"
+        )
 
 
 async def _moving_worker(tx: Transaction, worker: Worker) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import from_json
 
+from lcm.control_plane.calendar.schedule_reads import boundary_override, read_schedules
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
 from lcm.control_plane.fleet.templates import read_template
@@ -19,6 +20,7 @@ from lcm.control_plane.secrets.worker_secrets import (
     is_stored_secret,
     store_secrets,
 )
+from lcm.control_plane.teams.choice import team_id_of
 from lcm.control_plane.workers import lifecycle
 from lcm.control_plane.workers.decisions import read_decision
 from lcm.control_plane.workers.imports import build_adopted
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
 
 KEEPING_COMMANDS = {"start": DesiredStatus.RUNNING, "stop": DesiredStatus.STOPPED}
 """Commands with which a person can say for how long the worker is to stay so, and what it is to be."""
+
+DRAIN_COMMANDS = ("drain", "cancel-drain")
+"""Commands that also say what the worker is to be; with a schedule they count until its next boundary."""
 
 COMMANDS: dict[str, Callable[[Worker, Transaction, str | None], Worker]] = {
     "terminate": lambda worker, tx, _: lifecycle.terminate(worker, tx.now),
@@ -113,10 +118,12 @@ class WorkerService:
             topics=[WORKER_HISTORY], subjects=[worker_id], newest_first=True, limit=1
         )
         decision, now = await read_decision(context.store, worker_id), clock.now()
+        fleet = await read_fleet_state(context.store)
         inputs = ExplainInput(
             worker=worker,
             decision=decision,
-            fleet=await read_fleet_state(context.store),
+            fleet=fleet,
+            schedules=await read_schedules(context.store, fleet),
             settings=await context.settings(),
             last=WorkerHistoryEntry.model_validate_json(transitions[0].body) if transitions else None,
             now=now,
@@ -140,6 +147,8 @@ class WorkerService:
         async def attempt(tx: Transaction) -> Worker:
             template = await read_template(tx.store, request.template_name)
             worker = lifecycle.build_worker(request, template, worker_id=worker_id, aws_region=region, now=tx.now)
+            override = await boundary_override(tx.store, worker, worker.desired_status, caller.name, tx.now)
+            worker = worker.model_copy(update={"override": override})
             await store_secrets(tx, self._context.secret_box, worker_id, _secrets_in(request))
             return tx.save_worker(worker, "created")
 
@@ -158,7 +167,7 @@ class WorkerService:
         async def attempt(tx: Transaction) -> Worker:
             worker = await tx.worker(worker_id, if_match=if_match)
             secrets, fields = _secrets_in(request), sorted(request.model_fields_set)
-            after = lifecycle.apply_patch(worker, request, tx.now)
+            after = lifecycle.apply_patch(worker, request, tx.now, await _team_in(tx, request))
             await store_secrets(tx, self._context.secret_box, worker_id, secrets)
             if after == worker and secrets:
                 tx.audit("patched", worker_id, fields=fields)  # a secret was replaced, although the record is the same
@@ -186,21 +195,27 @@ class WorkerService:
         async def attempt(tx: Transaction) -> Worker:
             worker = await tx.worker(worker_id, if_match=if_match)
             if name in KEEPING_COMMANDS:
-                after = self._start_or_stop(tx, worker, name, caller, reason, until)
+                after = await self._start_or_stop(tx, worker, name, caller, reason, until)
                 return tx.save_worker(after, name, reason or "", **_override_details(after))
             if name == "terminate" and not release_license:
                 leaking = lifecycle.terminate(worker, tx.now, release_license=False)
                 return tx.save_worker(leaking, "terminate", reason or "", release_license=False)
-            return tx.save_worker(COMMANDS[name](worker, tx, reason), name.replace("-", "_"), reason or "")
+            after = COMMANDS[name](worker, tx, reason)
+            if name in DRAIN_COMMANDS and after is not worker:
+                override = await boundary_override(tx.store, worker, after.desired_status, caller.name, tx.now, reason)
+                after = after if override is None else after.model_copy(update={"override": override})
+            return tx.save_worker(after, name.replace("-", "_"), reason or "")
 
         return await self._run(caller, key, attempt)
 
-    def _start_or_stop(
+    async def _start_or_stop(
         self, tx: Transaction, worker: Worker, name: str, caller: Caller, reason: str | None, until: datetime | None
     ) -> Worker:
         desired, override = KEEPING_COMMANDS[name], None
         if until is not None:
             override = lifecycle.make_override(desired, until, caller.name, tx.now, reason)
+        else:
+            override = await boundary_override(tx.store, worker, desired, caller.name, tx.now, reason)
         if desired is DesiredStatus.RUNNING:
             return lifecycle.start(worker, tx.now, override=override)
         return lifecycle.stop(worker, tx.now, reason, override=override)
@@ -287,3 +302,10 @@ def _secrets_in(request: CreateWorkerRequest | UpdateWorkerRequest) -> dict[str,
         CML_PASSWORD: None if password is None else password.get_secret_value(),
     }
     return {name: value for name, value in secrets.items() if name in request.model_fields_set}
+
+
+async def _team_in(tx: Transaction, request: UpdateWorkerRequest) -> str | None:
+    """The id of the team that a request dedicates the worker to; empty for none, None if it says nothing."""
+    if "team" not in request.model_fields_set:
+        return None
+    return "" if request.team is None else await team_id_of(tx, request.team)

@@ -62,7 +62,7 @@ class AdminAuthenticator:
         """The caller with this header, if they have the role. `client` is the address that they call from."""
         caller = await self._identify(_bearer_token(authorization), client)
         if caller.role is not needed:
-            detail = f"This needs the role {needed}; {caller.name} has the role {caller.role}."
+            detail = f"This needs the role {needed}; {caller.name} has the role {caller.role_text}."
             raise AdminAuthError(ProblemCode.FORBIDDEN, detail)
         return caller
 

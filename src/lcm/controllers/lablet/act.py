@@ -125,7 +125,9 @@ class LabletActionExecutor:
         )
         work.lablet = await self._internal.lablet_status(self._leader(), before.id, body)
         if "lab_id" in fields:
-            work.memory.last_error = ""  # errors of the import are obsolete: the lab exists
+            # Errors of the import and operations on a lab before it are obsolete: the lab exists.
+            work.memory.last_error = ""
+            work.memory.operations.clear()
         if work.lablet.status is not before.status:
             self._log_transition(before, work.lablet, action.reason)
 

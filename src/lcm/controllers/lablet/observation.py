@@ -66,6 +66,7 @@ class Observation:
 
     worker: Worker | None  # None if the worker does not exist
     lab: LabObservation = LabObservation(Visibility.NOT_OBSERVED)
+    leftover: LabObservation | None = None  # a lab on this worker that the lablet has left behind
     topology: ResolvedTopology | None = None
     unready_since: datetime | None = None  # since when the worker is not ready, as far as known
     unknown_since: datetime | None = None  # since when its record has words that only a newer version knows

@@ -9,7 +9,12 @@ from lcm.client.errors import NotFoundError
 from lcm.cml.client.responses import printable_text
 from lcm.cml.errors import CMLError, CMLNotFoundError
 from lcm.controllers.lablet.decide.ending import find_ending
-from lcm.controllers.lablet.decide.predicates import is_reachable, lab_marker, worker_lost_reason
+from lcm.controllers.lablet.decide.predicates import (
+    is_reachable,
+    lab_marker,
+    removable_leftovers,
+    worker_lost_reason,
+)
 from lcm.controllers.lablet.decide.running import check_interval
 from lcm.controllers.lablet.observation import LAB_STARTED, LabObservation, Observation, ResolvedTopology, Visibility
 from lcm.core import clock
@@ -49,16 +54,16 @@ class TopologyCache:
 
     async def resolve(self, lablet: Lablet) -> ResolvedTopology:
         """The topology of a lablet, with its port numbers. Raises client errors, except for a missing definition."""
-        topology = self._cached.get(lablet.definition)
+        topology = self._cached.get(lablet.topology_id)
         if topology is None:
             try:
-                topology = (await self._source.definition(lablet.definition)).topology
+                topology = (await self._source.definition(lablet.topology_id)).topology
             except NotFoundError:
                 return ResolvedTopology(error=f"there is no definition {lablet.definition}", is_permanent=True)
-            self._cached[lablet.definition] = topology
+            self._cached[lablet.topology_id] = topology
             if len(self._cached) > MAX_CACHED_TOPOLOGIES:
                 self._cached.popitem(last=False)
-        self._cached.move_to_end(lablet.definition)
+        self._cached.move_to_end(lablet.topology_id)
         return ResolvedTopology(substitute_ports(topology, lablet.ports))
 
 
@@ -84,12 +89,13 @@ class LabObserver:
         """Everything that the decision about a lablet needs."""
         now = clock.earliest_now()
         unready_since = memory.update_unready_since(worker, clock.now())
-        lab, topology = _NOT_OBSERVED, None
+        lab, leftover, topology = _NOT_OBSERVED, None, None
         if worker is not None and may_observe(lablet, worker, policy, now) and self._due(lablet, memory, now):
             memory.last_observed = clock.boottime()
-            lab = await self._query(lablet, worker)
+            lab, leftover = await self._query(lablet, worker)
             if (
                 lablet.status is LabletStatus.INSTANTIATING
+                and leftover is None
                 and lab.visibility is Visibility.ABSENT
                 and lablet.lab_id is None
             ):
@@ -97,6 +103,7 @@ class LabObserver:
         return Observation(
             worker=worker,
             lab=lab,
+            leftover=leftover,
             topology=topology,
             unready_since=unready_since,
             unknown_since=memory.update_unknown_since(worker, clock.now()),
@@ -112,20 +119,24 @@ class LabObserver:
             return True
         return clock.boottime() - memory.last_observed >= check_interval(lablet, now) - _EARLY_TOLERANCE
 
-    async def _query(self, lablet: Lablet, worker: Worker) -> LabObservation:
+    async def _query(self, lablet: Lablet, worker: Worker) -> tuple[LabObservation, LabObservation | None]:
+        """The lab, and one on this worker that the lablet has left behind."""
         try:
             if lablet.lab_id is None:
                 return await self._by_marker(lablet, worker)
-            return await self._by_id(lablet, lablet.lab_id, worker)
+            return await self._by_id(lablet, lablet.lab_id, worker), None
         except CMLError as error:
-            return LabObservation(Visibility.NOT_OBSERVED, error=single_line(error.cause, 300))
+            return LabObservation(Visibility.NOT_OBSERVED, error=single_line(error.cause, 300)), None
 
-    async def _by_marker(self, lablet: Lablet, worker: Worker) -> LabObservation:
-        marker = lab_marker(lablet)
-        found = oldest_first(lab for lab in await self._labs.labs(worker) if lab.marker == marker)
+    async def _by_marker(self, lablet: Lablet, worker: Worker) -> tuple[LabObservation, LabObservation | None]:
+        marker, labs = lab_marker(lablet), await self._labs.labs(worker)
+        left = {(each.marker, each.lab_id) for each in removable_leftovers(lablet, worker)}
+        leftover = next((_observed(lab) for lab in labs if (lab.marker, lab.id) in left), None)
+        found = oldest_first(lab for lab in labs if lab.marker == marker)
         if not found:
-            return _ABSENT
-        return _observed(found[0])  # any other is a copy made by a user: the sweep for stray labs reports it
+            return _ABSENT, leftover
+        # Any other with its marker is a copy made by a user: the sweep for stray labs reports it.
+        return _observed(found[0]), leftover
 
     async def _by_id(self, lablet: Lablet, lab_id: str, worker: Worker) -> LabObservation:
         try:

@@ -19,7 +19,7 @@ import structlog
 from lcm.client.errors import ClientError, NotFoundError
 from lcm.cml.errors import CMLError
 from lcm.controllers.lablet.decide.decision import LabOperation
-from lcm.controllers.lablet.decide.predicates import is_reachable, lab_marker
+from lcm.controllers.lablet.decide.predicates import is_reachable, lab_marker, removable_leftovers
 from lcm.controllers.lablet.decide.stopping import next_removal_operation
 from lcm.controllers.lablet.memory import REPEAT_DELAY_SECONDS
 from lcm.core import clock
@@ -184,6 +184,12 @@ class StrayLabSweeper:
             return StrayKind.UNKNOWN
         if lablet.assigned and lablet.worker_id == worker.id and lab.marker == lab_marker(lablet):
             return None if lablet.lab_id in (None, lab.id) else StrayKind.UNRECORDED
+        if (
+            lablet.assigned
+            and lablet.lab_id is None
+            and lab.id in {x.lab_id for x in removable_leftovers(lablet, worker)}
+        ):
+            return None  # it removes this lab itself before it makes another
         for left in lablet.left_behind:
             if (left.worker_id, left.marker) == (worker.id, lab.marker):
                 # If only the marker is known, two labs with it are indistinguishable.

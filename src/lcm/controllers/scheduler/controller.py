@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from lcm.controllers.common.admin_api import AdminInfo
 from lcm.controllers.common.base import Controller
 from lcm.controllers.common.status_report import CounterCollector, StatusReporter, leadership_and_queue_stats
+from lcm.controllers.scheduler.bookings import BookingLoop
 from lcm.controllers.scheduler.cycle import SchedulingCycle
 from lcm.core.controller.leader_election import StaleTermError
 from lcm.core.controller.resources import ReconciliationResult
@@ -45,6 +46,8 @@ class SchedulerCounters:
     explained_count: int = 0
     pending_lablet_count: int = 0
     skipped_record_count: int = 0
+    booking_under_way_count: int = 0
+    skipped_booking_count: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """The counters by name."""
@@ -75,6 +78,7 @@ class SchedulerHostedService(Controller[str]):
         self.counters = SchedulerCounters()
         self.cycle = SchedulingCycle(self.internal, self._leader, scheduler_config, self.counters)
         CounterCollector(METRIC_PREFIX, self.counters.as_dict, registry)
+        self._bookings = BookingLoop(self.internal, self._leader, self.counters)
         self._reporter = StatusReporter(
             self.internal,
             self._leader,
@@ -145,8 +149,9 @@ class SchedulerHostedService(Controller[str]):
         self.cycle.start_term()
 
     def start_leader_loops(self) -> None:
-        """Start the status reports, which run beside the cycles."""
+        """Start the status reports and the bookings, which run beside the cycles."""
         self._spawn_loop("report", partial(self._step_down_if_stale, self._reporter.run))
+        self._spawn_loop("bookings", partial(self._step_down_if_stale, self._bookings.run))
 
     # Status
 

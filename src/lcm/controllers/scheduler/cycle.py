@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lcm.client.errors import ConflictError, NotFoundError
+from lcm.controllers.common.schedules import ScheduleCache
 from lcm.controllers.scheduler.placement_status import (
     ending_write,
     make_schedule_batch,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from lcm.client.resources.internal import InternalApi
     from lcm.controllers.scheduler.config import SchedulerConfig
     from lcm.controllers.scheduler.controller import SchedulerCounters
+    from lcm.model.fleet.state import FleetState
     from lcm.model.lablet.record import Lablet, LabletStatusUpdate, PlacementResult
     from lcm.model.lablet.scheduling.planner import PlannedPlacement
 
@@ -61,9 +63,9 @@ _MAX_CONCURRENT_WRITES = 8
 _NOT_PENDING_STATUSES = tuple(status for status in LabletStatus if status is not LabletStatus.PENDING_SCHEDULING)
 
 
-async def find_placement_block(internal: InternalApi) -> PlacementBlock | None:
+async def find_placement_block(internal: InternalApi, fleet: FleetState) -> PlacementBlock | None:
     """Why placement is blocked; None if it is allowed."""
-    block = hold_block(await internal.fleet(), clock.earliest_now())
+    block = hold_block(fleet, clock.earliest_now())
     return block if block is not None else verification_block(await internal.leaders())
 
 
@@ -78,6 +80,7 @@ class SchedulingCycle:
         self._config = config
         self._counters = counters
         self._workers = WorkerCache(internal)
+        self._schedules = ScheduleCache(internal)
         self._scale_up = ScaleUpRequester(internal, leader, self._workers, counters, config.scale_up_cooldown)
         self._own_versions: dict[str, int] = {}  # the version of each lablet after our own last write
         self._conflicts = 0  # consecutive cycles with a rejected reservation
@@ -104,7 +107,7 @@ class SchedulingCycle:
     async def run(self) -> float | None:
         """Run one cycle. Returns the seconds until the next one; None to wait for a change or the next poll."""
         if self._blocked_since is not None:
-            delay = self._report_delay(await find_placement_block(self._internal))
+            delay = self._report_delay(await find_placement_block(self._internal, await self._internal.fleet()))
             if delay > 0:
                 return min(delay, BLOCK_RECHECK_SECONDS)
         listing = self._internal.lablets(exclude_statuses=_NOT_PENDING_STATUSES)
@@ -116,13 +119,16 @@ class SchedulingCycle:
         self._own_versions = {key: version for key, version in self._own_versions.items() if key in waiting_ids}
         if not pending:
             return None
-        block = await find_placement_block(self._internal)
+        fleet = await self._internal.fleet()
+        block = await find_placement_block(self._internal, fleet)
         self._log_block(block)
         if block is not None:
             return await self._handle_block(pending, block)
         workers = await self._workers.workers()
         templates = [template async for template in self._internal.templates()]
-        plan = make_plan(pending, workers, templates, now=clock.earliest_now(), config=self._config)
+        schedules = await self._schedules.refresh(fleet)
+        now = clock.earliest_now()
+        plan = make_plan(pending, workers, templates, now=now, config=self._config, schedules=schedules)
         self._count_skipped(plan)
         return await self._execute(plan)
 

@@ -12,6 +12,7 @@ from lcm.client.errors import ApiError, OutcomeUnknownError
 from lcm.core import clock
 from lcm.core.backoff import Backoff
 from lcm.core.text import single_line
+from lcm.model.lablet.placement import FOREVER, lablet_end
 from lcm.model.lablet.scheduling.capacity import is_arriving
 from lcm.model.lablet.scheduling.planner import NO_CAPACITY, arriving_worker_reason
 from lcm.model.lablet.scheduling.scale_up import lacks_license
@@ -19,6 +20,7 @@ from lcm.model.worker.requests import ScaleUpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from lcm.client.base import Leader
     from lcm.client.resources.internal import InternalApi
@@ -105,7 +107,7 @@ class ScaleUpRequester:
         if previous is not None and time < previous.again_at:
             return None
         try:
-            worker = await self._internal.scale_up(self._leader(), _scale_up_request(need))
+            worker = await self._internal.scale_up(self._leader(), _scale_up_request(need, clock.earliest_now()))
         except OutcomeUnknownError as error:
             log.warning("the outcome of a scale-up request is unknown; checking again", need=need.key, error=str(error))
             self._workers.invalidate()
@@ -147,7 +149,7 @@ class ScaleUpRequester:
         return min(waits, default=None)
 
 
-def _scale_up_request(need: CapacityNeed) -> ScaleUpRequest:
+def _scale_up_request(need: CapacityNeed, now: datetime) -> ScaleUpRequest:
     """The request exactly as it was planned: it resumes the planned worker, or launches one."""
     fields: dict[str, object] = {
         "template": need.template,
@@ -159,4 +161,7 @@ def _scale_up_request(need: CapacityNeed) -> ScaleUpRequest:
         fields["worker_id"] = need.resumes
     elif need.avoids_paused:
         fields["resume"] = False
+    ends = max((lablet_end(each.lablet, now) for each in need.lablets), default=FOREVER)
+    if ends < FOREVER:
+        fields["until"] = ends
     return ScaleUpRequest.model_validate(fields)

@@ -17,9 +17,10 @@ from lcm.controllers.common.accounts import CmlAccounts
 from lcm.controllers.common.base import Controller
 from lcm.controllers.common.status_report import CounterCollector, StatusReporter
 from lcm.controllers.worker.act.control_plane_writer import ControlPlaneWriter, DecisionReporter
-from lcm.controllers.worker.act.executor import ActionExecutor, CloudCalls
+from lcm.controllers.worker.act.executor import ActionExecutor
 from lcm.controllers.worker.act.idle_check import IdleChecker
 from lcm.controllers.worker.act.license_tasks import LicenseTasks
+from lcm.controllers.worker.act.reconcile_pass import CloudCalls
 from lcm.controllers.worker.admin_api import CALLED_SERVICES, simulated_cloud_calls, status_details
 from lcm.controllers.worker.decide import decide
 from lcm.controllers.worker.discovery.region_monitor import RegionMonitor, RegionSweeper
@@ -32,6 +33,8 @@ from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
 from lcm.controllers.worker.observe.health_monitor import HealthMonitor
 from lcm.controllers.worker.observe.launch_resolver import LaunchResolver
 from lcm.controllers.worker.observe.observer import WorkerObserver
+from lcm.controllers.worker.schedule_watch import ScheduleWatch
+from lcm.controllers.worker.steady import find_steady
 from lcm.core import clock
 from lcm.core.controller.resources import Outcome, ReconciliationResult
 from lcm.core.workqueue import Priority
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from lcm.model.worker.requests import MetricsBatch
 
 R = TypeVar("R")
+_STEADY = replace(ReconciliationResult.success("nothing has changed, and nothing is to be done"), read_only=True)
 log = structlog.get_logger(__name__)
 
 
@@ -82,7 +86,7 @@ class WorkerReconciler(Controller["Worker"]):
         self._health = {region: self._create_health_monitor(region) for region in deps.sites}
         pause = None if config.polling_enabled else config.interval_seconds
         self._sweeper = RegionSweeper(self.regions, self.cache, self._wake_known, pause)
-        accounts = CmlAccounts(self.internal, settings.account)
+        accounts = CmlAccounts(self.internal, settings.account, listed=self.cache.ids)
         self._cml = self._create_cml_monitor(accounts)
         self._license_tasks = self._create_license_tasks(accounts)
         self._launch_resolver = LaunchResolver(self.internal, deps.cloud, deps.sites, settings.images)
@@ -91,6 +95,7 @@ class WorkerReconciler(Controller["Worker"]):
         self._last_policy = replace(settings.policy, check_interval=self.config.interval_seconds)
         self._observer = self._create_observer()
         writer = ControlPlaneWriter(self.internal, self._leader)
+        self._schedule_watch = ScheduleWatch(self.cache, self._wake_known, self.config.interval_seconds)
         self._idle_checker = IdleChecker(writer, self._cml, self.cache, self.counters, self._cml_changed)
         self._executor = self._create_executor(writer)
         self.discovery: Discovery | None = None  # from the first term on: it needs the installation id
@@ -178,7 +183,9 @@ class WorkerReconciler(Controller["Worker"]):
             workers.append(worker)
         await self.cache.read_fleet()
         self._forget(self.cache.replace_all(workers))
+        await asyncio.sleep(0)  # each of these goes through the whole fleet
         self._memories.refresh(workers, requested_at)
+        await asyncio.sleep(0)
         self._worker_metrics.keep_only(self.cache.records)
         self.counters.running_worker_count = sum(1 for worker in workers if worker.status is WorkerStatus.RUNNING)
         self._sweeper.request_sweep()
@@ -193,7 +200,7 @@ class WorkerReconciler(Controller["Worker"]):
         except NotFoundError:
             return None
         worker = context.worker
-        self.cache.update_fleet(context)
+        await self.cache.update_fleet(context)
         self._launch_resolver.offer_template(worker, context.template)
         if not self.cache.update(worker):
             self._forget({worker.id})
@@ -226,8 +233,13 @@ class WorkerReconciler(Controller["Worker"]):
         began = asyncio.get_running_loop().time()
         memory = self._memories.get(resource)
         observation = await self._observer.observe(resource, memory, self._memories)
-        decision = decide(resource, observation, self._policy(), clock.earliest_now())
+        policy, now = self._policy(), clock.earliest_now()
         self._worker_metrics.observed(resource, observation)
+        if memory.steady is not None and memory.steady.covers(resource, observation, policy, now):
+            self._worker_metrics.passed(resource.id, asyncio.get_running_loop().time() - began)
+            return _STEADY
+        memory.steady = None
+        decision = decide(resource, observation, policy, now)
         self._record_drift(resource, decision)
         try:
             if decision.outcome is Outcome.SKIP:
@@ -235,14 +247,19 @@ class WorkerReconciler(Controller["Worker"]):
                 if resource.unknown_words:
                     self._decision_reporter.report(resource, memory, decision)
                 return ReconciliationResult.skip(decision.reason)
-            return await self._executor.execute(resource, decision, memory, self._memories.began, observation)
+            result = await self._executor.execute(resource, decision, memory, self._memories.began, observation)
+            if result.read_only:
+                memory.steady = find_steady(resource, observation, policy, now, decision, decide)
+            return result
         finally:
             self._worker_metrics.passed(resource.id, asyncio.get_running_loop().time() - began)
 
     def _policy(self) -> Policy:
         policy, settings, hold = self._last_policy, self.cache.settings, self.cache.hold
-        if policy.settings is not settings or policy.fleet_hold is not hold:  # not in every pass: copies take time
-            policy = self._last_policy = replace(policy, settings=settings, fleet_hold=hold)
+        schedules = self.cache.schedules
+        # Not in every pass: copies take time.
+        if policy.settings is not settings or policy.fleet_hold is not hold or policy.schedules is not schedules:
+            policy = self._last_policy = replace(policy, settings=settings, fleet_hold=hold, schedules=schedules)
         return policy
 
     def _record_drift(self, worker: Worker, decision: Decision) -> None:
@@ -288,6 +305,7 @@ class WorkerReconciler(Controller["Worker"]):
         self._spawn_loop("decisions", partial(self._step_down_if_stale, self._decision_reporter.run))
         self._spawn_loop("report", partial(self._step_down_if_stale, self._status_reporter.run))
         self._spawn_loop("licenses", self._stop_tasks_at_end)
+        self._spawn_loop("schedules", partial(self._schedule_watch.run, self.config.polling_enabled))
         self._spawn_loop("discovery", partial(self._step_down_if_stale, self._discover))
         for region in self.regions:
             self._spawn_loop(f"sweeps-{region}", partial(self._step_down_if_stale, partial(self._sweeper.run, region)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.common.decision import BaseDecision, BaseWriteStatus
-from lcm.model.worker.status import WorkerStatus
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -145,6 +145,19 @@ class ChangeHost:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowSchedule:
+    """Let the worker be stopped outside the windows of its schedules, or started when one opens."""
+
+    kind: ClassVar[ActionKind] = ActionKind.WORLD
+    desired: DesiredStatus
+    reason: str
+
+    def __str__(self) -> str:
+        verb = "start" if self.desired is DesiredStatus.RUNNING else "stop"
+        return f"{verb} the worker by schedule"
+
+
+@dataclass(frozen=True, slots=True)
 class WriteAuditEntry:
     """Write a decision that changes no record to the audit log."""
 
@@ -167,6 +180,7 @@ Action: TypeAlias = (
     | CheckIdle
     | Drain
     | ChangeHost
+    | FollowSchedule
     | WriteAuditEntry
 )
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lcm.cloud.types import RegionLaunchSettings
     from lcm.cml.spi import CMLSystemSPI
     from lcm.cml.types import Credentials
+    from lcm.model.calendar.schedule import Schedule
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.worker.record import Hold, Worker
 
@@ -41,6 +42,7 @@ class Policy:
 
     settings: FleetSettings | None = None
     fleet_hold: Hold | None = None
+    schedules: tuple[Schedule, ...] = ()
 
     def hold_on(self, worker: Worker, now: datetime) -> Hold | None:
         """The hold that applies to this worker: the fleet's, or its own."""

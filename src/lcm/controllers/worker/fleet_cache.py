@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lcm.client.errors import ClientError
+from lcm.controllers.common.schedules import ScheduleCache
 from lcm.model.worker.maintenance import is_moving
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from lcm.client.resources.internal import InternalApi
+    from lcm.model.calendar.schedule import Schedule
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.fleet.state import FleetState
     from lcm.model.fleet.worker_context import WorkerContext
@@ -31,6 +33,7 @@ class FleetCache:
         self.settings: FleetSettings | None = None
         self.fleet: FleetState | None = None
         self.local_hold: Hold | None = None  # set by this process: everything is observed and decided, but not executed
+        self._schedules = ScheduleCache(internal)
         self._by_instance: dict[str, str] = {}
         self._release_claims: dict[str, str] = {}  # region by worker
         self._releases: dict[str, str] = {}  # the same of those whose record says so: every pass counts them
@@ -61,6 +64,10 @@ class FleetCache:
         if worker.instance_id:
             self._by_instance[worker.instance_id] = worker.id
         return True
+
+    def ids(self) -> Collection[str]:
+        """The ids of all cached workers."""
+        return self.records.keys()
 
     def worker_id_on_instance(self, instance_id: str) -> str | None:
         """The id of the worker that has this instance."""
@@ -107,14 +114,31 @@ class FleetCache:
     async def read_fleet(self) -> None:
         """Read the settings and the fleet state. On failure the old values stay; None means never read."""
         try:
-            self.settings = await self._internal.settings()
-            self.fleet = await self._internal.fleet()
+            self._keep(await self._internal.settings(), self.fleet)
+            self._keep(self.settings, await self._internal.fleet())
+            if self.fleet is not None:
+                await self._schedules.refresh(self.fleet)
         except ClientError as error:
             log.warning("settings cannot be read", error=str(error), cached=self.settings is not None)
 
-    def update_fleet(self, context: WorkerContext) -> None:
+    async def update_fleet(self, context: WorkerContext) -> None:
         """Store the settings and the fleet state that were read together with a worker."""
-        self.settings, self.fleet = context.settings, context.fleet
+        self._keep(context.settings, context.fleet)
+        await self._schedules.refresh(context.fleet)
+
+    def _keep(self, settings: FleetSettings | None, fleet: FleetState | None) -> None:
+        """Replace what differs: who has decided with these objects sees by them whether anything changed."""
+        if settings != self.settings:
+            self.settings = settings
+        if fleet != self.fleet:
+            if fleet is not None and self.fleet is not None and fleet.hold == self.fleet.hold:
+                fleet = fleet.model_copy(update={"hold": self.fleet.hold})
+            self.fleet = fleet
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """All schedules as they were when the fleet state was read last."""
+        return self._schedules.schedules
 
     @property
     def hold(self) -> Hold | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from lcm.cloud.errors import CloudError
     from lcm.controllers.worker.observe.observation import InstanceObservation
+    from lcm.controllers.worker.steady import SteadyDecision
     from lcm.model.worker.record import Worker
     from lcm.model.worker.status import WorkerStatus
 
@@ -62,6 +63,7 @@ class WorkerMemory:
     calls: AttemptCalls | None = None
     idle_checked_at: float = float("-inf")
     drift: str = ""
+    steady: SteadyDecision | None = None  # that nothing is to be done, as long as nothing changes
     not_observed: bool = False  # whether its instance could not be read in the last pass
     reported_key: tuple[object, ...] = field(default=())
     capacity_refusal: CapacityRefusal | None = None

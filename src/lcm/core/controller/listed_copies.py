@@ -1,4 +1,7 @@
-"""Copies of resources from the last list. A pass uses one instead of reading the resource, if it is still current."""
+"""Copies of resources from the last list. A pass uses one instead of reading the resource, if it is still current.
+
+A pass that changed nothing leaves the copy to the next one, unless a change was reported meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ class ListedCopies(Generic[T]):
 
     def __init__(self) -> None:
         self._copies: dict[str, T] = {}
+        self._taken: set[str] = set()  # by passes in progress, with copies that are still current
         self._changed: set[str] | None = None  # while a list is in flight: what changed since it started
 
     def begin_list(self) -> None:
@@ -33,17 +37,28 @@ class ListedCopies(Generic[T]):
     def invalidate(self, key: str) -> None:
         """Do not use the copy of this resource, nor that of a list in flight: it may be outdated."""
         self._copies.pop(key, None)
+        self._taken.discard(key)
         if self._changed is not None:
             self._changed.add(key)
 
     def take(self, key: str) -> T | None:
         """The copy of a resource, for one pass."""
-        return self._copies.pop(key, None)
+        resource = self._copies.pop(key, None)
+        if resource is not None:
+            self._taken.add(key)
+        return resource
 
     def put_back(self, key: str, resource: T) -> None:
         """Keep a copy for the pass that continues with it."""
         self._copies[key] = resource
 
+    def leave(self, key: str, resource: T) -> None:
+        """A pass that changed nothing leaves the copy that it took, unless it is outdated by now."""
+        if key in self._taken:
+            self._taken.discard(key)
+            self._copies.setdefault(key, resource)  # a newer list may have arrived
+
     def clear(self) -> None:
         """Drop all copies."""
         self._copies.clear()
+        self._taken.clear()

@@ -24,6 +24,7 @@ from lcm.core.controller.listed_copies import ListedCopies
 from lcm.core.controller.metrics import controller_metrics
 from lcm.core.controller.pass_schedule import PassSchedule
 from lcm.core.controller.resources import Outcome, ReconciliationResult, ResourceState, ResourceStatus
+from lcm.core.controller.turns import Turns
 from lcm.core.hosting import HostedService, cancel_and_wait, keep_running, wait_for_event
 from lcm.core.workqueue import Priority
 
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 STOP_GRACE_SECONDS = 5.0
+_QUEUED_AT_ONCE = 500
 
 
 _CHANGES_LANE = ReconciliationResult.requeue("continues in its lane")
@@ -68,6 +70,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         self._backoff = self.config.backoff
         self._copies: ListedCopies[T] = ListedCopies()
         self._effects = EffectTracker()
+        self._turns = Turns()
         self._workers: list[asyncio.Task[None]] = []
         self._loops: list[asyncio.Task[None]] = []
         self._late_finishes: set[asyncio.Task[None]] = set()
@@ -217,7 +220,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
             async with asyncio.timeout(self.config.reconcile_timeout):
                 resources = await self.list_resources()
             self.listed_at, self.listing_seconds = clock.now(), clock.boottime() - began
-            self._process_listing(resources)
+            await self._process_listing(resources)
         except Exception as error:  # noqa: BLE001 - a list may fail in any way; polling goes on
             self._log_list_state(str(error) or type(error).__name__)
             return False
@@ -226,12 +229,18 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         self._log_list_state("")
         return True
 
-    def _process_listing(self, resources: Sequence[T]) -> None:
+    async def _process_listing(self, resources: Sequence[T]) -> None:
         listed = {self.get_resource_id(resource): resource for resource in resources}
         self._copies.replace(listed)
-        for resource_id, resource in listed.items():
+        for number, (resource_id, resource) in enumerate(listed.items(), 1):
             self._schedule.enqueue(resource_id, self.get_generation(resource), Priority.LOW)
+            if number % _QUEUED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # a large list must not block the loop
         self._schedule.begin_cycle(listed)
+
+    def _learns_of_changes(self) -> bool:
+        """Whether changes are reported, and all is listed soon in any case: then a copy serves many passes."""
+        return False
 
     def _log_list_state(self, error: str) -> None:
         if error and not self._list_error:
@@ -250,8 +259,8 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                 return
             await self._pass(key, lane)
             # A pass may never wait. A resync of thousands of those must not block other tasks, least of all the one
-            # that renews the lease.
-            await asyncio.sleep(0)
+            # that renews the lease, nor delay each request of a pass that a person waits for.
+            await self._turns.next()
 
     async def _pass(self, key: str, lane: str) -> None:
         """One pass over one resource, from reading it to scheduling the next pass."""
@@ -292,7 +301,10 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                     self._copies.put_back(key, resource)
                     return _CHANGES_LANE
                 state.generation, state.version = self.get_generation(resource), self.get_version(resource)
-                return await self.reconcile_resource(resource)
+                result = await self.reconcile_resource(resource)
+                if result.read_only and self._learns_of_changes():
+                    self._copies.leave(key, resource)
+                return result
         except TimeoutError as error:
             return ReconciliationResult.retry(str(error) or f"not finished within {self.config.reconcile_timeout:g} s")
         except Exception as error:  # noqa: BLE001 - a pass may fail in any way; it is retried

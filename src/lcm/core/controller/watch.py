@@ -156,7 +156,7 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
                 self.watch.prefix,
                 on_list=self._on_first_list,
                 on_change=self._on_event,
-                on_lost=self._families.reconnects.labels(self.name).inc,
+                on_lost=self._on_watch_lost,
                 reconnect_delay=self.watch.reconnect_delay,
                 max_reconnect_attempts=self.watch.max_reconnect_attempts,
             )
@@ -183,6 +183,13 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
         """A list of resources after this one shows all earlier changes; if none is due, request one."""
         if self._polled or self._first_poll_delay() is None:
             self._poll_now.set()
+
+    def _on_watch_lost(self) -> None:
+        self._families.reconnects.labels(self.name).inc()
+        self._copies.clear()  # changes may be reported late from now on
+
+    def _learns_of_changes(self) -> bool:
+        return self.watching and self.config.polling_enabled
 
     def _on_event(self, event: WatchEvent) -> None:
         resource_id = self.parse_watch_key(event.key)
@@ -230,13 +237,13 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
         await self.on_startup_sweep_done()
         log.info("startup sweep done", controller=self.name, term=self.term)
 
-    def _process_listing(self, resources: Sequence[T]) -> None:
-        super()._process_listing(resources)
-        if self._sweep_remaining is None:
+    async def _process_listing(self, resources: Sequence[T]) -> None:
+        if self._sweep_remaining is None:  # before the first pass can end
             verified = resources if self._startup_sweep_active else ()
             self._sweep_remaining = {self.get_resource_id(resource) for resource in verified}
             self._sweep_listed.set()
             self._check_sweep_done()
+        await super()._process_listing(resources)
 
     def _on_pass_done(self, key: str, result: ReconciliationResult) -> None:
         super()._on_pass_done(key, result)

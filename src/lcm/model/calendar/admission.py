@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FREE_TIMES: Final = 3
 FREE_TIMES_WITHIN: Final = timedelta(days=14)
+_INSTANT: Final = timedelta(microseconds=1)
 _GRID: Final = timedelta(minutes=15)
 
 
@@ -29,6 +30,8 @@ class Resource(CaseInsensitiveEnum):
     WORKERS = "workers"
     LICENSES = "licenses"
     TEAM_SEATS = "team_seats"
+    PORTS = "ports"
+    TEMPLATES = "templates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,30 @@ def admit(
         tuple(sorted(found.values(), key=lambda each: (each.at, each.resource))),
         tuple(islice(_free_times(table, occurrences, preferred), FREE_TIMES)),
     )
+
+
+def added_shortage(
+    booked: Sequence[BookedCapacity],
+    before: Sequence[LiveWorker],
+    after: Sequence[LiveWorker],
+    limits: BookingLimits,
+    region: str,
+    now: datetime,
+) -> Shortage | None:
+    """The first time from now on at which more workers would be needed than may exist, and more than before.
+
+    `before` and `after` are the live workers before and after somebody else than a booking uses one more of them.
+    """
+    ends = [each.end for each in booked if each.region == region and each.end > now]
+    if not ends:
+        return None
+    nothing = BookedCapacity(now, max(ends), region, "", 0)
+    was, will_be = (_UsageTable(nothing, booked, live, limits) for live in (before, after))
+    for shortage in will_be.shortages(now, max(ends)):
+        already = max((each.needed for each in was.shortages(shortage.at, shortage.at + _INSTANT)), default=0)
+        if shortage.needed > already:
+            return shortage
+    return None
 
 
 def _free_times(

@@ -63,6 +63,7 @@ def decide_desired(worker: Worker, now: datetime, others: OtherClaims = NO_OTHER
     return (
         _hold_claim(worker, others.fleet_hold, now)
         or others.booking
+        or booking_claim(worker, now)
         or override_claim(worker, now)
         or others.maintenance
         or others.schedule
@@ -78,6 +79,14 @@ def outranking_claim(
     return winner if order.index(winner.authority) < order.index(authority) else None
 
 
+def booking_claim(worker: Worker, now: datetime) -> Claim | None:
+    """A worker that is booked for a class runs until the class ends."""
+    if not worker.is_booked(now) or worker.booked_until is None:
+        return None
+    reason = f"it is booked for {worker.booking_id} until {format_clock_time(worker.booked_until, now)}"
+    return Claim(Authority.BOOKING, DesiredStatus.RUNNING, reason, worker.booked_until)
+
+
 def override_claim(worker: Worker, now: datetime) -> Claim | None:
     """What a person wants this worker to be for a time, if that time is not over."""
     override = worker.override
@@ -85,7 +94,7 @@ def override_claim(worker: Worker, now: datetime) -> Claim | None:
         return None
     until = "" if override.until is None else f" until {format_clock_time(override.until, now)}"
     why = f" ({as_clause(override.reason)})" if override.reason else ""
-    reason = f"{override.by} wants it {override.desired}{until}{why}"
+    reason = f"{override.by} requested {override.desired}{until}{why}"
     return Claim(Authority.PERSON, override.desired, reason, override.until)
 
 

@@ -43,10 +43,15 @@ class WorkerSelector(Record):
         Field(default_factory=dict)
     )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no condition."""
+        return not (self.names or self.templates or self.tags)
+
     def matches(self, worker: Worker) -> bool:
         """Whether the schedule is for this worker. An empty selector matches none."""
         return (
-            bool(self.names or self.templates or self.tags)
+            not self.is_empty
             and (not self.names or worker.name in self.names)
             and (not self.templates or worker.template_name in self.templates)
             and all(worker.tags.get(name) == value for name, value in self.tags.items())
@@ -157,6 +162,13 @@ def next_change(timetables: Sequence[Timetable], now: datetime) -> datetime | No
     return None
 
 
+def first_boundary(schedules: Iterable[Schedule], now: datetime) -> datetime | None:
+    """When the windows of any of these open or close next."""
+    timetables = [each.timetable for each in schedules if each.enabled]
+    found = [each.state(now).next_boundary for each in timetables if each is not None]
+    return min((each for each in found if each is not None), default=None)
+
+
 def next_boundary(worker: Worker, schedules: Iterable[Schedule], now: datetime) -> datetime | None:
     """When the worker's windows next open or close: until then a person's start or stop counts."""
     found = [each.timetable for each in schedules if each.applies_to(worker)]
@@ -185,11 +197,28 @@ def next_scheduled_change(worker: Worker, schedules: Sequence[Schedule], now: da
         ends = [each.state(moment).next_boundary for each in timetables]
         if override is not None and override.active(moment):
             ends.append(override.until)
+        if worker.is_booked(moment):
+            ends.append(worker.booked_until)
         known = [each for each in ends if each is not None]
         if not known:
             return None
         moment = min(known)
     return None
+
+
+def due_change(
+    worker: Worker, schedules: Sequence[Schedule], now: datetime, others: OtherClaims | None = None
+) -> Claim | None:
+    """The claim of the schedules, if it wins and wants another desired status than the present one.
+
+    Holds are left out: what a hold keeps from being done is still to be done.
+    """
+    claim = schedule_claim(worker, schedules, now) if schedules else None
+    if claim is None or claim.desired is worker.desired_status:
+        return None
+    free = worker if worker.hold is None else worker.model_copy(update={"hold": None})
+    winner = decide_desired(free, now, replace(others or OtherClaims(), schedule=claim))
+    return claim if winner is claim else None
 
 
 def closed_reason(

@@ -137,6 +137,10 @@ def automated_action_of(line: AuditEntry) -> AutomatedAction | None:
 
 
 _OTHER_LABELS = {
+    "cancel_drain": "drain cancelled",
+    "drain": "drain requested",
+    "extend": "end of a lablet moved",
+    "hold": "put on hold",
     "installation_named": "installation id created",
     "lablets_reserved": "capacity reserved for lablets",
     "lablets_removed": "old lablets removed",
@@ -147,10 +151,21 @@ _OTHER_LABELS = {
     "leadership_swept": "finished its startup sweep",
     "maintenance_start": "started again on another host",
     "maintenance_stop": "stopped to move to another host",
+    "license_deregister": "license deregistration requested",
+    "license_register": "license registration requested",
     "patched": "edited",
+    "release": "hold released",
+    "reset": "reset requested",
+    "retry": "retry requested",
     "scheduled": "placed",
+    "seat_opened": "seat link opened",
     "secrets_withdrawn": "secrets of an ended worker deleted",
     "sign_ins_omitted": "more sign-ins, not listed one by one",
+    "sign_ins_refused": "sign-ins refused",
+    "start": "start requested",
+    "stop": "stop requested",
+    "terminate": "termination requested",
+    "trust": "new certificate accepted",
 }
 """Actions whose names are not plain words. The others are their own label."""
 

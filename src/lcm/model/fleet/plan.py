@@ -114,6 +114,25 @@ class PlannedPause(LenientModel):
     drain: bool = False
 
 
+class PlannedScheduleChange(LenientModel):
+    """A worker that its schedules will stop or start; a time that is over means at once."""
+
+    worker_id: str
+    name: str
+    desired_status: Annotated[DesiredStatus, CARRIED]
+    at: UtcDatetime
+    reason: str = Field(default="", description="Which schedule, and by which rule.")
+
+
+class PlannedBoundary(LenientModel):
+    """When the windows of a schedule open or close next."""
+
+    schedule_id: str
+    name: str
+    opens: bool
+    at: UtcDatetime
+
+
 class PlannedLicenseOperation(LenientModel):
     """A license operation that a person requested and that is not done yet."""
 
@@ -137,6 +156,13 @@ class FleetPlan(LenientModel):
     discovery: DiscoveryPlan | None = None
     license_operations: tuple[PlannedLicenseOperation, ...] = ()
     license_operations_total: int = 0
+    schedule_changes: tuple[PlannedScheduleChange, ...] = Field(
+        default=(), description="What schedules will do next with each worker, the earliest first."
+    )
+    schedule_changes_total: int = 0
+    schedule_boundaries: tuple[PlannedBoundary, ...] = Field(
+        default=(), description="When the windows of each schedule open or close next, the earliest first."
+    )
 
 
 # Freshness
@@ -236,6 +262,7 @@ _CLAUSES = {
     ActionType.DEREGISTER_LICENSE: "its license will be deregistered",
     ActionType.DRAIN: "it will be drained",
     ActionType.CHANGE_HOST: "it will be {detail}, because it moves to another host",
+    ActionType.FOLLOW_SCHEDULE: "it will be {detail} by schedule",
     ActionType.RECORD_STATUS: "it will become {detail}",
     ActionType.RECORD_LICENSE: "its license will be recorded as {detail}",
 }

@@ -130,6 +130,11 @@ class ScalingSettings(LenientModel):
         title="Maximum workers per region",
         description="The number of workers in a region at which scale-up stops; stopped workers count.",
     )
+    license_pool_size: Annotated[int, Field(ge=0, le=1_000_000), WHOLE_NUMBER] = Field(
+        default=0,
+        title="Licenses in the pool",
+        description="The number of CML licenses that bookings may count on; 0: bookings are not limited by licenses.",
+    )
 
 
 class MaintenanceSettings(LenientModel):
@@ -138,7 +143,7 @@ class MaintenanceSettings(LenientModel):
     maintenance_policy: MaintenancePolicy = Field(
         default=MaintenancePolicy.REPORT,
         title="Announced maintenance and failed checks",
-        description="Whether workers that nobody uses are stopped and started again, which moves them to another host"
+        description="Whether unused workers are stopped and started again, which moves them to another host"
         " (plan), or announced maintenance and failed status checks are only reported (report).",
     )
     impaired_after: Seconds = Field(

@@ -57,6 +57,9 @@ class FleetState(Record):
     )
     last_scale_down_at: UtcDatetime | None = None
     departures: int = 0
+    schedules_version: str = Field(
+        default="", description="Differs after each change of a schedule; empty if there never was one."
+    )
 
     def accepted_losses(self, region: str) -> frozenset[str]:
         """The workers of a region whose loss does not count again."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from lcm.model.base import CaseInsensitiveEnum, LenientModel, SingleLineText
-from lcm.model.formatting import as_clause
+from lcm.model.formatting import as_clause, format_instant
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
 from lcm.model.lablet.record import MAX_REJECTIONS, LabletRequirements, Rejection
 from lcm.model.lablet.seats import SeatCost
@@ -52,15 +52,20 @@ def rejection_reason(
     ports: PortRange = DEFAULT_PORTS,
     taken: Allocation | None = None,
     until: datetime | None = None,
+    booking_id: str | None = None,
+    team: str = "",
 ) -> str | None:
     """Return why the lablet cannot be placed on the worker in its current state; None if it fits.
 
-    `taken` replaces the allocation in the record when a caller plans ahead. `until` is the end of the lablet.
+    `taken` replaces the allocation in the record when a caller plans ahead. `until` is the end of the lablet,
+    `booking_id` the booking whose seat it is, and `team` its team.
     """
     used = worker.allocation if taken is None else taken
     return (
         check_ready(worker)
         or check_hold(worker, now)
+        or check_booking(worker, booking_id, now)
+        or check_team(worker, team)
         or check_health(worker, until)
         or check_license(worker, requirements)
         or check_capacity(worker.capacity, used, requirements)
@@ -94,6 +99,20 @@ def check_hold(worker: Worker, now: datetime) -> str | None:
     if worker.hold is None or not worker.hold.active(now):
         return None
     return f"it is on hold by {worker.hold.by}: {as_clause(worker.hold.reason)}"[:300]
+
+
+def check_booking(worker: Worker, booking_id: str | None, now: datetime) -> str | None:
+    """Seats of a class are placed on the workers that are booked for it, and nothing else is placed there."""
+    if worker.is_booked(now):
+        if worker.booking_id == booking_id or worker.booked_until is None:
+            return None
+        return f"it is booked for {worker.booking_id} until {format_instant(worker.booked_until)}"
+    return None if booking_id is None else "it is not booked for this class"
+
+
+def check_team(worker: Worker, team: str) -> str | None:
+    """A worker that is dedicated to a team takes no lablets of others. The reason does not name the team."""
+    return None if worker.team in ("", team) else "it is dedicated to another team"
 
 
 FOREVER = datetime.max.replace(tzinfo=UTC)

@@ -9,7 +9,7 @@ import re
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from lcm.model.base import (
     CARRIED,
@@ -28,6 +28,8 @@ from lcm.model.lablet.status import ASSIGNED_LABLET_STATUSES, LabletStatus, Lost
 from lcm.model.validation import text_like
 from lcm.model.worker.requests import InstanceId, RecordVersion
 
+REQUESTED_TEAM = "The name or id of its team. Default: the only team of an instructor; for others, none."
+NO_TEAM = "Empty if it has none: then only roles of the whole fleet see it."
 MAX_TOPOLOGY_LENGTH = 1_000_000
 MAX_PORTS = 64
 MAX_REQUIRED_NODE_DEFINITIONS = 100
@@ -50,6 +52,15 @@ DefinitionVersion = Annotated[
         "1 to 32 letters, digits, dots, pluses and dashes, such as 1.2",
     ),
 ]
+
+DefinitionReference = Annotated[
+    str,
+    text_like(
+        r"^[A-Za-z0-9._-]{1,63}(@[0-9A-Za-z.+-]{1,32})?$",
+        "the name of a definition, with @ and its version if not the newest, such as bgp@1.2",
+    ),
+]
+"""What a request names a definition by."""
 
 
 def _check_version_range(text: str) -> str:
@@ -99,7 +110,8 @@ class LabletRequirements(Record):
 class LabletDefinitionSummary(Record):
     """A lablet definition without its topology, which may be large."""
 
-    id: str = Field(description="name@version")
+    id: str = Field(description="name@version; in a team, with the id of the team and a colon before it.")
+    team: str = Field(default="", description=f"The id of its team. {NO_TEAM}")
     name: ResourceName
     version: DefinitionVersion
     description: Annotated[SingleLineText, Field(max_length=500)] = ""
@@ -108,6 +120,11 @@ class LabletDefinitionSummary(Record):
     enabled: StrictBool = True
     created_at: UtcDatetime
     created_by: str
+
+    @property
+    def reference(self) -> str:
+        """name@version, by which people of its team name it."""
+        return f"{self.name}@{self.version}"
 
 
 class LabletDefinition(LabletDefinitionSummary):
@@ -145,11 +162,14 @@ class Placement(Record):
     )
 
 
+LabMarker = Annotated[str, Field(max_length=80)]
+
+
 class AbandonedLab(Record):
-    """A lab that was abandoned on an unreachable worker: it is removed once the worker is reachable again."""
+    """A lab that a lablet no longer uses, and that is removed: its worker was unreachable, or a reset replaces it."""
 
     worker_id: str
-    marker: str = Field(description="Identifies the lab on CML: <lablet id>.<placement attempt>")
+    marker: LabMarker = Field(description="Identifies the lab on CML: <lablet id>.<placement attempt>")
     lab_id: str | None = Field(default=None, description="Null if it is not known whether the lab was created.")
 
 
@@ -158,8 +178,15 @@ class Lablet(Record):
 
     id: LabletId
     name: ResourceName
-    owner: str
+    team: str = Field(default="", description=f"The id of its team. {NO_TEAM}")
+    owner: str = Field(
+        default="",
+        description="What proves the owner: token: and its id, oidc: with issuer and subject, or email: with the"
+        " address of a member of its team. Empty if an admin has to assign it.",
+    )
+    owner_name: str = Field(default="", description="The owner's name as people read it; it grants nothing.")
     definition: str = Field(description="name@version")
+    definition_id: str = Field(default="", description="The id of the definition; empty if it is `definition`.")
     requirements: LabletRequirements
     aws_region: str | None = None
     status: Annotated[LabletStatus, CARRIED] = LabletStatus.PENDING_SCHEDULING
@@ -178,20 +205,37 @@ class Lablet(Record):
     lab_started_at: UtcDatetime | None = Field(default=None, description="When its lab was last started.")
     endpoints: tuple[NodeEndpoint, ...] = ()
     lost_worker_policy: Annotated[LostWorkerPolicy, CARRIED] = LostWorkerPolicy.RESCHEDULE
-    left_behind: tuple[AbandonedLab, ...] = Field(default=(), description="Labs abandoned on previous workers.")
+    left_behind: tuple[AbandonedLab, ...] = Field(
+        default=(), description="Labs that it no longer uses and that are still to be removed."
+    )
     placement_attempt: int = Field(
-        default=0, description="How often it was placed on a worker; part of the marker of its lab."
+        default=0, description="How often it was placed on a worker or reset; part of the marker of its lab."
     )
     placement: Placement | None = None
     starts_at: UtcDatetime | None = None
     ends_at: UtcDatetime | None = None
     time_to_live_minutes: float | None = None
+    booking_id: str | None = Field(default=None, description="The booking whose seat it is; null: of none.")
+    booking_occurrence: int | None = Field(default=None, description="The class of that booking, 1 for the first.")
     running_since: UtcDatetime | None = None
     message: str = ""
     version: int = 1
     generation: int = 1
     created_at: UtcDatetime
     updated_at: UtcDatetime
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier_owner(cls, stored: Any) -> Any:
+        """Before there were teams, `owner` was any text, which proved nothing: it is the owner's name."""
+        if isinstance(stored, dict) and "owner_name" not in stored and "owner" in stored and "team" not in stored:
+            return {**stored, "owner": "", "owner_name": stored["owner"]}
+        return stored
+
+    @property
+    def topology_id(self) -> str:
+        """The id of the definition that its lab is made from."""
+        return self.definition_id or self.definition
 
     @property
     def unknown_words(self) -> tuple[str, ...]:
@@ -230,6 +274,7 @@ class CreateDefinitionRequest(StrictModel):
     version: DefinitionVersion
     description: Annotated[SingleLineText, Field(max_length=500)] = ""
     topology: Annotated[str, Field(min_length=1, max_length=MAX_TOPOLOGY_LENGTH)]
+    team: ResourceName | None = Field(default=None, description=REQUESTED_TEAM)
     requirements: Annotated[LabletRequirements, BeforeValidator(_reject_unknown_requirements)] = LabletRequirements()
     time_to_live_minutes: Annotated[float, Field(gt=0, le=525_600, strict=True)] | None = None
 
@@ -238,19 +283,33 @@ class CreateLabletRequest(StrictModel):
     """Create a lablet. Without a version, the newest enabled version of the definition is used."""
 
     name: ResourceName | None = None
-    definition: Annotated[
-        str,
-        text_like(
-            r"^[A-Za-z0-9._-]{1,63}(@[0-9A-Za-z.+-]{1,32})?$",
-            "the name of a definition, with @ and its version if not the newest, such as bgp@1.2",
-        ),
-    ]
-    owner: Annotated[SingleLineText, Field(min_length=1, max_length=128)] | None = None
+    definition: DefinitionReference
+    team: ResourceName | None = Field(default=None, description=REQUESTED_TEAM)
+    owner: Annotated[SingleLineText, Field(min_length=1, max_length=300)] | None = Field(
+        default=None,
+        description="Whose lablet it is: the address of a member of the team, or token: and the id of a token. Another"
+        " text is only a name. Default: the caller.",
+    )
     aws_region: str | None = None
     starts_at: RequestedTime | None = None
     ends_at: RequestedTime | None = None
     time_to_live_minutes: Annotated[float, Field(gt=0, le=525_600, strict=True)] | None = None
     lost_worker_policy: LostWorkerPolicy = LostWorkerPolicy.RESCHEDULE
+
+
+class AssignLabletRequest(StrictModel):
+    """Assign a lablet to a team and, within it, to a person. What is left out stays as it is."""
+
+    team: ResourceName
+    owner: Annotated[SingleLineText, Field(min_length=1, max_length=300)] | None = Field(
+        default=None, description="The address of a member of the team, or token: and the id of a token."
+    )
+
+
+class AssignDefinitionRequest(StrictModel):
+    """Assign a version of a definition to a team, or to none."""
+
+    team: ResourceName | None = None
 
 
 # Requests of controllers
@@ -297,6 +356,9 @@ class LabletStatusUpdate(StrictModel):
     lab_id: Annotated[SingleLineText, Field(max_length=64)] | None = None
     lab_started_at: UtcDatetime | None = None
     endpoints: Annotated[tuple[NodeEndpoint, ...], Field(max_length=10_000)] = ()
+    removed_labs: Annotated[tuple[LabMarker, ...], Field(max_length=MAX_ABANDONED_LABS)] = Field(
+        default=(), description="Markers of labs left behind on its worker that are gone."
+    )
     ending: LabletStatus | None = None
     placement: Placement | None = None
     message: Annotated[SingleLineText, Field(max_length=1000)] = ""

@@ -58,7 +58,8 @@ _TABLE: Mapping[LabletStatus, LabletStatusInfo] = {
     _SCHEDULED: LabletStatusInfo(next=_FINAL | {_INSTANTIATING, _PENDING}, assigned=True),
     # A lablet that may have a lab on the worker ends through STOPPING, unless the whole worker is gone.
     _INSTANTIATING: LabletStatusInfo(next=_FINAL | {_RUNNING, _STOPPING, _PENDING}, assigned=True, has_lab=True),
-    _RUNNING: LabletStatusInfo(next=_FINAL | {_STOPPING, _PENDING}, assigned=True, has_lab=True),
+    # A reset makes a new lab on the same worker.
+    _RUNNING: LabletStatusInfo(next=_FINAL | {_STOPPING, _PENDING, _INSTANTIATING}, assigned=True, has_lab=True),
     _STOPPING: LabletStatusInfo(next=_FINAL | {_PENDING}, assigned=True, has_lab=True),
     **dict.fromkeys(sorted(_FINAL), LabletStatusInfo()),
 }

@@ -15,6 +15,7 @@ from lcm.model.worker.status import WorkerStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from lcm.model.booking.record import Booking
     from lcm.model.fleet.state import Breaker
     from lcm.model.lablet.record import Lablet
     from lcm.model.system import LeakedInstanceReport
@@ -31,6 +32,7 @@ class AlertType(CaseInsensitiveEnum):
     WORKER_IMPAIRED = "worker_impaired"
     WORKER_MAINTENANCE = "worker_maintenance"
     LABLET_FAILED = "lablet_failed"
+    BOOKING_AT_RISK = "booking_at_risk"
     BREAKER_OPEN = "breaker_open"
     INSTANCE_LEAKED = "instance_leaked"
     LICENSE_LEAKED = "license_leaked"
@@ -59,6 +61,7 @@ class SubjectKind(CaseInsensitiveEnum):
 
     WORKER = "worker"
     LABLET = "lablet"
+    BOOKING = "booking"
     REGION = "region"
     INSTANCE = "instance"
     CONTROLLER = "controller"
@@ -84,6 +87,7 @@ ALERT_RULES: Mapping[AlertType, AlertRule] = {
     AlertType.WORKER_IMPAIRED: AlertRule(Severity.WARNING, "Worker impaired", "an-instance-is-impaired"),
     AlertType.WORKER_MAINTENANCE: AlertRule(Severity.WARNING, "Maintenance announced", "maintenance-is-announced"),
     AlertType.LABLET_FAILED: AlertRule(Severity.WARNING, "Lablet failed", "a-lablet-has-failed", resolves=False),
+    AlertType.BOOKING_AT_RISK: AlertRule(Severity.CRITICAL, "Booking at risk", "a-booking-is-at-risk"),
     AlertType.BREAKER_OPEN: AlertRule(Severity.CRITICAL, "Breaker open", "the-breaker-is-open"),
     AlertType.INSTANCE_LEAKED: AlertRule(Severity.WARNING, "Instance leaked", "instances-are-leaked"),
     AlertType.LICENSE_LEAKED: AlertRule(Severity.WARNING, "License leaked", "licenses-are-leaked", resolves=False),
@@ -167,6 +171,26 @@ def lablet_changes(before: Lablet | None, after: Lablet, reason: str) -> Iterato
     if after.status is failed and (before is None or before.status is not failed):
         subject = AlertSubject(kind=SubjectKind.LABLET, id=after.id, name=after.name)
         yield AlertChange(AlertType.LABLET_FAILED, AlertState.RAISED, Finding(subject, reason))
+
+
+def booking_changes(before: Booking | None, after: Booking) -> Iterator[AlertChange]:
+    """The alert that something is missing for a class, raised or resolved."""
+
+    def findings(booking: Booking | None) -> dict[tuple[AlertType, str], Finding]:
+        risks = [] if booking is None else [each for each in booking.occurrences if each.at_risk is not None]
+        if booking is None or not risks:
+            return {}
+        subject = AlertSubject(
+            kind=SubjectKind.BOOKING,
+            id=booking.id,
+            name=booking.name,
+            template_name=booking.template,
+            aws_region=booking.aws_region,
+        )
+        detail = "; ".join(f"class {each.number}: {each.at_risk.missing}" for each in risks if each.at_risk)
+        return {(AlertType.BOOKING_AT_RISK, booking.id): Finding(subject, detail)}
+
+    yield from _changes(findings(before), findings(after), "nothing is missing any more, or the class is over")
 
 
 def breaker_changes(before: Mapping[str, Breaker], after: Mapping[str, Breaker]) -> Iterator[AlertChange]:

@@ -127,7 +127,7 @@ class CreateSubscriptionRequest(StrictModel):
     url: TargetUrl | None = Field(default=None, description="Write-only. Where notifications are sent.")
     recipients: Annotated[tuple[EmailAddress, ...], Field(max_length=50)] = ()
     filter: RequestedFilter = AlertFilter()
-    enabled: StrictBool = True
+    enabled: StrictBool = Field(default=True, description="If false, alerts wait; they are sent once it is enabled.")
 
     @property
     def target_problem(self) -> str | None:
@@ -146,7 +146,9 @@ class EditSubscriptionRequest(StrictModel):
     url: TargetUrl | None = None
     recipients: Annotated[tuple[EmailAddress, ...], Field(min_length=1, max_length=50)] | None = None
     filter: RequestedFilter | None = None
-    enabled: StrictBool | None = None
+    enabled: StrictBool | None = Field(
+        default=None, description="If false, alerts wait; they are sent once it is enabled."
+    )
 
 
 class Subscription(Record):

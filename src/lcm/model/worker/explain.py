@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from lcm.model.audit import ActorKind, DecisionReport, WorkerHistoryEntry
 from lcm.model.base import CARRIED, LenientModel
-from lcm.model.calendar.precedence import override_claim
+from lcm.model.calendar.precedence import booking_claim, override_claim
+from lcm.model.calendar.schedule_text import schedule_sentences, scheduled_step, stopping_schedule
 from lcm.model.fleet.settings import IdleAction, MaintenancePolicy
 from lcm.model.formatting import (
     as_clause,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from lcm.model.calendar.schedule import Schedule
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.fleet.state import FleetState
     from lcm.model.worker.record import Worker
@@ -78,6 +80,7 @@ class ExplainInput:
     settings: FleetSettings
     last: WorkerHistoryEntry | None
     now: datetime
+    schedules: tuple[Schedule, ...] = ()
     stale: str = ""  # why the decision is not for the record as it is now; empty if it is
 
 
@@ -103,6 +106,9 @@ def explain(inputs: ExplainInput) -> Explanation:
 def next_step_sentence(inputs: ExplainInput) -> str:
     """Return what happens next and roughly when, or what a person has to do first."""
     worker, step = inputs.worker, next_step_of(inputs.worker)
+    scheduled = scheduled_step(worker, inputs.schedules, inputs.now) if step.is_settled or worker.ready else None
+    if scheduled is not None and not _hold_sentences(inputs):
+        return scheduled
     if step.is_settled:
         return _sentence(step.clause)
     stuck = find_condition(worker.conditions, ConditionType.STUCK)
@@ -136,7 +142,7 @@ def _status_sentence(inputs: ExplainInput) -> str:
         and not _changed_by_person(inputs)
     ):
         joint = ": " if leads_to is DesiredStatus.STOPPED else ", but "
-        return f"{lasting}{joint}{_stop_reason(worker, now)}."
+        return f"{lasting}{joint}{_stop_reason(inputs)}."
     if leads_to is worker.desired_status:  # which then need not be mentioned
         return f"{lasting}{_last_transition_reason(inputs)}."
     return f"{lasting}{_last_transition_reason(inputs)}; its desired status is {worker.desired_status}."
@@ -172,12 +178,15 @@ def _termination_reason(inputs: ExplainInput) -> str:
     return f"{by}: {as_clause(worker.terminated_reason)}" if worker.terminated_reason else by
 
 
-def _stop_reason(worker: Worker, now: datetime) -> str:
+def _stop_reason(inputs: ExplainInput) -> str:
     """Return who requested the stop, when and why."""
+    worker, now = inputs.worker, inputs.now
     assert worker.last_paused_at is not None
     when, reason = humanize_ago(worker.last_paused_at, now), worker.pause_reason or ""
     if worker.is_in_maintenance:
         return f"it was stopped {when} to be started again on another host (maintenance)"
+    if (schedule := stopping_schedule(worker, inputs.schedules)) is not None:
+        return f"{schedule} stopped it {when}"
     if worker.paused_by_policy and reason == _IDLE_REASON:
         return f"auto-pause requested a stop {when} because it was idle"
     if reason == _EXTERNAL_STOP_REASON:
@@ -217,6 +226,7 @@ def _detail_sentences(inputs: ExplainInput) -> Iterator[str]:
         return
     yield from _hold_sentences(inputs)
     yield from _override_sentences(inputs)
+    yield from schedule_sentences(worker, inputs.schedules, inputs.now)
     yield from _instance_sentences(inputs)
     yield from _health_sentences(inputs)
     breaker = inputs.fleet.breakers.get(worker.aws_region)
@@ -268,14 +278,14 @@ def _health_sentences(inputs: ExplainInput) -> Iterator[str]:
         return
     if settings.maintenance_policy is not MaintenancePolicy.PLAN:
         yield (
-            "Nothing is done about that (MAINTENANCE_POLICY=report); a stop and a start move it to another host:"
+            "LCM only reports this (MAINTENANCE_POLICY=report). To move it to another host:"
             f" lcm workers stop {worker.name}, then lcm workers start {worker.name}."
         )
         return
     earliest = f"from {format_clock_time(need.due, now)} on, " if need.due > now else ""
     block = lablet_block(worker)
     waits = f"; at present, {block}" if block else ""
-    yield f"It will be stopped and started again on another host {earliest}as soon as nobody uses it{waits}."
+    yield f"It will be stopped and started again on another host {earliest}as soon as it is not in use{waits}."
 
 
 def _wait_sentences(inputs: ExplainInput) -> Iterator[str]:
@@ -300,9 +310,9 @@ def _hold_sentences(inputs: ExplainInput) -> list[str]:
 
 
 def _override_sentences(inputs: ExplainInput) -> Iterator[str]:
-    claim = override_claim(inputs.worker, inputs.now)
+    claim = booking_claim(inputs.worker, inputs.now) or override_claim(inputs.worker, inputs.now)
     if claim is not None:
-        yield f"Policies leave it as it is: {claim.reason}."
+        yield f"Policies do not change it: {claim.reason}."
 
 
 def _license_sentences(inputs: ExplainInput) -> Iterator[str]:
@@ -347,7 +357,7 @@ def _next_check(inputs: ExplainInput) -> str:
 def _idle_sentence(inputs: ExplainInput) -> str:
     """Return when a ready worker is paused or drained, which depends on its use."""
     worker, now, idle = inputs.worker, inputs.now, inputs.settings.idle
-    if override_claim(worker, now) is not None:
+    if booking_claim(worker, now) is not None or override_claim(worker, now) is not None:
         return "It keeps running and is not paused until then."
     quiet = now - idle_since(worker)
     if worker.allocation.lablets:

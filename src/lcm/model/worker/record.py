@@ -67,7 +67,7 @@ class Hold(Record):
 
 
 class Override(Record):
-    """What a person wants a worker to be for a time. Until its end, schedules, maintenance and policies leave it so."""
+    """A status requested by a person: until its end, schedules, maintenance and policies do not change it."""
 
     desired: Annotated[DesiredStatus, CARRIED]
     until: UtcDatetime | None = Field(default=None, description="Its end; null: until a person starts or stops it.")
@@ -144,9 +144,10 @@ class Worker(Record):
     schedulable: bool = Field(default=True, description="Whether lablets may be placed on it once it is ready.")
     previous_worker_id: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
+    team: str = Field(default="", description="The id of the team that it is dedicated to; empty for all.")
     hold: Hold | None = None
     override: Override | None = Field(
-        default=None, description="What a person wants it to be for a time, above schedules and policies."
+        default=None, description="The status that a person requested for a time; it overrides schedules and policies."
     )
     license_status: Annotated[LicenseStatus, CARRIED] = LicenseStatus.UNREGISTERED
     license_failed_generation: int | None = None
@@ -167,6 +168,11 @@ class Worker(Record):
     pending_license_operation: PendingLicenseOperation | None = None
     lost_instance_policy: Annotated[LostInstancePolicy, CARRIED] = LostInstancePolicy.TERMINATE
     idle_detection_enabled: bool = True
+    booking_id: str | None = Field(default=None, description="The booking that it is booked for; null: for none.")
+    booked_until: UtcDatetime | None = Field(default=None, description="When that class ends.")
+    measured_instance_id: str | None = Field(
+        default=None, description="The instance whose time from launch to readiness was measured last."
+    )
     last_activity_at: UtcDatetime | None = None
     last_idle_check_at: UtcDatetime | None = None
     last_resumed_at: UtcDatetime | None = None
@@ -235,6 +241,10 @@ class Worker(Record):
         """What it costs an hour now, in dollars: its instance while that runs, and its disks; null if not known."""
         return current_cost(self)
 
+    def is_booked(self, now: datetime) -> bool:
+        """Whether it is booked for a class that has not ended."""
+        return self.booking_id is not None and self.booked_until is not None and now < self.booked_until
+
     @property
     def lacks_kvm(self) -> bool:
         """Whether it requires KVM, and its CML reported that it has none."""
@@ -278,6 +288,12 @@ class Worker(Record):
             "override": None if self.override is None else self.override.desired,
         }
         return tuple(f"{name} {word}" for name, word in deciding.items() if word is not None and not word.is_known)
+
+    @property
+    def is_not_launched(self) -> bool:
+        """Whether it was created stopped and no launch has begun: lists then say so instead of PENDING."""
+        stopped = self.desired_status is DesiredStatus.STOPPED
+        return self.status is WorkerStatus.PENDING and stopped and self.launch_intent is None
 
     @property
     def at_rest(self) -> bool:

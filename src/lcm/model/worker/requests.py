@@ -107,6 +107,9 @@ class UpdateWorkerRequest(StrictModel):
     license_token: LicenseToken | None = None
     cml_username: Annotated[SingleLineText, Field(min_length=1, max_length=64)] | None = None
     cml_password: Annotated[SecretStr, Field(min_length=1, max_length=256)] | None = None
+    team: ResourceName | None = Field(
+        default=None, description="The name or id of the team whose lablets alone it takes; null for those of all."
+    )
 
     _token = field_validator("license_token")(_check_license_token)
 
@@ -122,7 +125,7 @@ class StartStopRequest(CommandRequest):
 
     until: RequestedTime | None = Field(
         default=None,
-        description="Until when policies such as auto-pause and scale-down leave the worker as it is requested.",
+        description="Until when policies such as auto-pause and scale-down do not change what is requested.",
     )
 
 
@@ -204,7 +207,9 @@ class WorkerStatusUpdate(StrictModel):
     maintenance: AnnouncedMaintenance | None = None
     health_verified: StrictBool = Field(
         default=False,
-        description="Whether EC2 announces nothing for the instance and all its checks pass: restarts are forgotten.",
+        description=(
+            "Whether EC2 has announced no maintenance and all status checks pass; earlier restarts are then forgotten."
+        ),
     )
     launch_intent: None = Field(
         default=None,
@@ -313,6 +318,9 @@ class ScaleUpRequest(StrictModel):
     resume: StrictBool = Field(
         default=True, description="Whether a worker that a policy stopped may be resumed instead of launching one."
     )
+    until: UtcDatetime | None = Field(
+        default=None, description="When the lablets that need it have ended; null: not known, so it counts as never."
+    )
 
 
 class BreakerReport(StrictModel):
@@ -335,6 +343,14 @@ class CreateAuditEntryRequest(StrictModel):
 
 class MaintenanceRequest(StrictModel):
     """Stop a worker for maintenance, or start it again after it."""
+
+    step: Literal["stop", "start"]
+    version: RecordVersion
+    reason: Reason
+
+
+class ScheduleStepRequest(StrictModel):
+    """What the worker controller has decided: a schedule stops a worker, or starts it again."""
 
     step: Literal["stop", "start"]
     version: RecordVersion

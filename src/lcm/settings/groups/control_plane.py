@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Strict, 
 
 from lcm.model.access import Role
 from lcm.model.fleet.settings import DiscoverySettings, IdleSettings, MaintenanceSettings, ScalingSettings
+from lcm.model.lablet.lifetime import DEFAULT_MAX_LIFETIME
 from lcm.model.lablet.ports import DEFAULT_PORTS
 from lcm.model.lablet.scheduling.planner import DEFAULT_LEAD_TIME
 from lcm.model.worker.cost import DEFAULT_STORAGE_PRICE
@@ -60,19 +61,40 @@ def _check_role_map(value: str) -> str:
 
 
 def parse_role_map(text: str) -> dict[str, Role]:
-    """The role of each group; raises ValueError. No group gives the controller role."""
+    """The role of each group for the whole fleet; raises ValueError. No group gives the controller role."""
+    return {group: role for group, (role, team) in _parse_rules(text).items() if team is None}
+
+
+def parse_team_map(text: str) -> dict[str, tuple[Role, str]]:
+    """The groups that have a role in one team: the role, and the name or id of the team."""
+    return {group: (role, team) for group, (role, team) in _parse_rules(text).items() if team is not None}
+
+
+def _parse_rules(text: str) -> dict[str, tuple[Role, str | None]]:
     found = json.loads(text) if text else {}
-    roles = {group: Role(role) for group, role in found.items()} if isinstance(found, dict) else None
-    if roles is None or Role.CONTROLLER in roles.values():
-        raise ValueError("not a mapping of groups to the roles of people")
-    return roles
+    if not isinstance(found, dict):
+        raise ValueError("not a mapping of groups to roles")  # noqa: TRY004 - settings report only ValueError
+    return {group: _parse_rule(rule) for group, rule in found.items()}
+
+
+def _parse_rule(rule: object) -> tuple[Role, str | None]:
+    """A role, or an object with role and team."""
+    named: dict[str, Any] = rule if isinstance(rule, dict) else {"role": rule}
+    role, team = Role(named.get("role", "")), named.get("team")
+    valid_team = isinstance(team, str) and bool(team.strip()) if role.in_team else team is None
+    if role is Role.CONTROLLER or not valid_team or named.keys() - {"role", "team"}:
+        raise ValueError("not a role of people, or not one in a team")
+    return role, team
 
 
 RoleMap = Annotated[
     str,
     BeforeValidator(_role_map),
     AfterValidator(_check_role_map),
-    Allowed('a JSON object of groups and roles (viewer, operator, admin), such as {"lab-admins": "admin"}'),
+    Allowed(
+        'a JSON object of groups and roles (viewer, operator, admin), such as {"lab-admins": "admin"}, or roles in'
+        ' teams, such as {"students": {"role": "learner", "team": "networks-1"}}'
+    ),
 ]
 InstallationId = Annotated[
     str,
@@ -150,7 +172,9 @@ class AuthSettings(Settings):
         default="role", description="The claim of OIDC tokens that contains the role or the groups."
     )
     oidc_role_map: RoleMap = Field(
-        default="", description="The role of each group; if empty, the claim itself holds viewer, operator or admin."
+        default="",
+        description="The role of each group, for the fleet or in a team; if empty, the claim itself holds viewer,"
+        " operator or admin.",
     )
 
     def conflicts(self) -> Iterator[SettingsConflict]:
@@ -227,7 +251,7 @@ class NotificationSettings(Settings):
         Allowed("a comma-separated list of host names, patterns such as *.example.com, addresses or networks"),
     ] = Field(
         default=(),
-        description="Hosts that notifications may be sent to, also at private addresses; if empty, all public ones.",
+        description="The only hosts that notifications may go to, also at private addresses; empty: all public ones.",
     )
     notify_digest_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
         default=60.0,
@@ -254,6 +278,15 @@ class NotificationSettings(Settings):
             yield SettingsConflict("smtp_username", "smtp_password", rule="must be given together, or none")
         if self.smtp_username is not None and self.smtp_security == "none":
             yield SettingsConflict("smtp_username", "smtp_security", rule="a password is never sent in clear")
+
+
+class LabletLimitSettings(Settings):
+    """Limits of lablets."""
+
+    lablet_max_lifetime_hours: Annotated[float, Field(ge=0, le=87_600)] = Field(
+        default=DEFAULT_MAX_LIFETIME.total_seconds() / 3600,
+        description="To how many hours after a lablet first ran its end can be extended; 0 means no limit.",
+    )
 
 
 class LabletPlanningSettings(Settings):

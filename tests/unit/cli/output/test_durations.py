@@ -17,6 +17,7 @@ from lcm.cli.output.durations import (
     format_timestamp,
     local_times,
     parse_duration,
+    parse_past_time,
     parse_time,
 )
 
@@ -38,6 +39,14 @@ def test_durations(text: str, seconds: float) -> None:
 def test_an_invalid_duration_is_reported_with_examples(text: str) -> None:
     with pytest.raises(UsageError, match="--timeout"):
         parse_duration(text, "--timeout")
+
+
+@pytest.mark.parametrize("text", ["yesterday", "10:30", "2026-13-45", "next week"])
+def test_an_invalid_time_is_reported_with_both_forms(text: str) -> None:
+    with pytest.raises(UsageError, match=r"must be a duration such as 2h, or a time such as 2026-01-17T10:30Z"):
+        parse_time(text, NOW, "--until")
+    with pytest.raises(UsageError, match=r"--since '.*': must be a duration such as 2h, or a time such as 2026"):
+        parse_past_time(text, NOW, "--since")
 
 
 def test_times() -> None:

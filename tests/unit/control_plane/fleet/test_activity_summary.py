@@ -210,7 +210,7 @@ def test_deeds_are_automation_s_alone() -> None:
 def test_every_deed_has_words() -> None:
     assert set(ACTION_LABELS) == set(AutomatedAction)
     assert action_label("auto_paused") == "paused because it was idle"
-    assert action_label("cancel_drain") == "cancel drain"
+    assert action_label("cancel_drain") == "drain cancelled"
 
 
 # Over HTTP

@@ -90,6 +90,33 @@ async def test_many_who_look_at_once_share_one_computation(plane: TestPlane, mon
     assert count <= 3, "the first, one for those who came while it ran, and at most one more"
 
 
+async def test_who_asks_during_a_computation_gets_its_result_unless_something_changed(
+    plane: TestPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await plane.create()
+    service, computed = plane.services.plan, 0
+    original = service._read_parts
+
+    async def counted() -> FleetPlan:
+        nonlocal computed
+        computed += 1
+        parts = await original()
+        await asyncio.sleep(1)
+        return parts
+
+    monkeypatch.setattr(service, "_read_parts", counted)
+    first = asyncio.create_task(service.page(None, 100))
+    await asyncio.sleep(0.5)
+    await asyncio.gather(first, *(service.page(None, 100) for _ in range(5)))
+    assert computed == 1
+    await asyncio.sleep(5)
+    first = asyncio.create_task(service.page(None, 100))
+    await asyncio.sleep(0.5)
+    await plane.create("beta")
+    await asyncio.gather(first, service.page(None, 100))
+    assert computed == 3, "a change during the computation is in the next one"
+
+
 async def test_a_page_is_complete_and_in_order(plane: TestPlane) -> None:
     names = [(await plane.create(f"w{number:03}"))["id"] for number in range(120)]
     plan = await plane.services.plan.page(None, 110)

@@ -77,6 +77,11 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/lablets/{lablet_id}"): VIEWER,
     ("DELETE", "/api/lablets/{lablet_id}"): OPERATOR,
     ("POST", "/api/lablets/{lablet_id}/terminate"): OPERATOR,
+    ("POST", "/api/lablets/{lablet_id}/extend"): OPERATOR,
+    ("POST", "/api/lablets/{lablet_id}/reset"): OPERATOR,
+    ("GET", "/api/lablets/{lablet_id}/seat-links"): OPERATOR,
+    ("POST", "/api/lablets/{lablet_id}/seat-links"): OPERATOR,
+    ("DELETE", "/api/lablets/{lablet_id}/seat-links/{link_id}"): OPERATOR,
     ("GET", "/api/lablets/{lablet_id}/access"): VIEWER,
     ("GET", "/api/lablets/{lablet_id}/history"): VIEWER,
     ("GET", "/api/lablet-definitions"): VIEWER,
@@ -84,6 +89,14 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/lablet-definitions/{name}"): VIEWER,
     ("GET", "/api/lablet-definitions/{name}/{version}"): VIEWER,
     ("POST", "/api/lablet-definitions/{name}/{version}/enable"): ADMIN,
+    ("POST", "/api/lablet-definitions/{name}/{version}/assign"): ADMIN,
+    ("POST", "/api/lablets/{lablet_id}/assign"): ADMIN,
+    ("GET", "/api/teams"): VIEWER,
+    ("POST", "/api/teams"): ADMIN,
+    ("GET", "/api/teams/{team}"): VIEWER,
+    ("PATCH", "/api/teams/{team}"): ADMIN,
+    ("DELETE", "/api/teams/{team}"): ADMIN,
+    ("GET", "/api/worker-readiness"): VIEWER,
     ("POST", "/api/lablet-definitions/{name}/{version}/disable"): ADMIN,
     ("GET", "/api/fleet"): VIEWER,
     ("GET", "/api/fleet/history"): VIEWER,
@@ -105,6 +118,14 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/session/command-line"): None,
     ("POST", "/api/session/command-line/poll"): None,
     ("POST", "/api/session/command-line/redeem"): None,
+    ("GET", "/api/bookings"): VIEWER,
+    ("POST", "/api/bookings"): OPERATOR,
+    ("POST", "/api/bookings/preview"): OPERATOR,
+    ("GET", "/api/bookings/{booking_id}"): VIEWER,
+    ("DELETE", "/api/bookings/{booking_id}"): OPERATOR,
+    ("POST", "/api/bookings/{booking_id}/cancel"): OPERATOR,
+    ("POST", "/api/bookings/{booking_id}/extend"): OPERATOR,
+    ("PATCH", "/api/bookings/{booking_id}/occurrences/{number}"): OPERATOR,
     ("GET", "/api/subscriptions"): VIEWER,
     ("POST", "/api/subscriptions"): ADMIN,
     ("GET", "/api/subscriptions/{subscription_id}"): VIEWER,
@@ -114,6 +135,13 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/subscriptions/{subscription_id}/rotate-secret"): ADMIN,
     ("GET", "/api/subscriptions/{subscription_id}/dead-letters"): VIEWER,
     ("POST", "/api/subscriptions/{subscription_id}/dead-letters/{letter_id}/send"): ADMIN,
+    ("GET", "/api/schedules"): VIEWER,
+    ("POST", "/api/schedules"): OPERATOR,
+    ("POST", "/api/schedules/preview"): VIEWER,
+    ("GET", "/api/schedules/{schedule_id}"): VIEWER,
+    ("GET", "/api/schedules/{schedule_id}/preview"): VIEWER,
+    ("PATCH", "/api/schedules/{schedule_id}"): OPERATOR,
+    ("DELETE", "/api/schedules/{schedule_id}"): OPERATOR,
     ("GET", "/api/tokens"): ADMIN,
     ("POST", "/api/tokens"): ADMIN,
     ("DELETE", "/api/tokens/{token_id}"): ADMIN,
@@ -126,6 +154,7 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/internal/leadership"): CONTROLLER,
     ("POST", "/api/internal/workers/import"): CONTROLLER,
     ("POST", "/api/internal/workers/scale-up"): CONTROLLER,
+    ("POST", "/api/internal/bookings/advance"): CONTROLLER,
     ("POST", "/api/internal/workers/metrics"): CONTROLLER,
     ("POST", "/api/internal/workers/decisions"): CONTROLLER,
     ("POST", "/api/internal/workers/{worker_id}/status"): CONTROLLER,
@@ -133,9 +162,12 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/internal/workers/{worker_id}/detect-idle"): CONTROLLER,
     ("POST", "/api/internal/workers/{worker_id}/drain"): CONTROLLER,
     ("POST", "/api/internal/workers/{worker_id}/maintenance"): CONTROLLER,
+    ("POST", "/api/internal/workers/{worker_id}/schedule"): CONTROLLER,
+    ("GET", "/api/internal/schedules"): CONTROLLER,
     ("POST", "/api/internal/workers/{worker_id}/license-status"): CONTROLLER,
     ("GET", "/api/internal/workers/{worker_id}/license-token"): CONTROLLER,
     ("GET", "/api/internal/workers/{worker_id}/cml-credentials"): CONTROLLER,
+    ("GET", "/api/internal/cml-accounts"): CONTROLLER,
     ("POST", "/api/internal/audit"): CONTROLLER,
     ("POST", "/api/internal/controllers/{name}/report"): CONTROLLER,
     ("GET", "/api/internal/fleet"): CONTROLLER,
@@ -218,7 +250,7 @@ async def test_a_start_or_stop_counts_until_a_time(plane: TestPlane) -> None:
     worker = await plane.running()
     path, until = f"/api/workers/{worker['id']}", (clock.now() + timedelta(hours=2)).isoformat().replace("+00:00", "Z")
     preview = await plane.ask("POST", f"{path}/preview", json={"action": "stop", "until": until})
-    assert "Policies will leave it so until" in preview.json()["effect"]
+    assert "Policies will not change that until" in preview.json()["effect"]
     stopped = await plane.ask("POST", f"{path}/stop", json={"reason": "audit", "until": until})
     assert (stopped.status_code, stopped.json()["override"]) == (
         202,
@@ -231,7 +263,7 @@ async def test_a_start_or_stop_counts_until_a_time(plane: TestPlane) -> None:
         },
     )
     explained = (await plane.ask("GET", f"{path}/explain")).json()["summary"]
-    assert "Policies leave it as it is: operator wants it STOPPED until" in explained
+    assert "Policies do not change it: operator requested STOPPED until" in explained
     started = (await plane.ask("POST", f"{path}/start")).json()
     assert (started["desired_status"], started["override"]) == ("RUNNING", None)
 

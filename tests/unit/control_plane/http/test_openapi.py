@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COMMAND_LINE = "/api/session/command-line"
 OPEN = {("POST", path) for path in ("/api/session", COMMAND_LINE, f"{COMMAND_LINE}/poll", f"{COMMAND_LINE}/redeem")}
-WITHOUT_JSON = {("GET", "/api/events/stream"), ("DELETE", "/api/session")}
+WITHOUT_JSON = {("GET", "/api/events/stream"), ("DELETE", "/api/session"), ("DELETE", "/api/teams/{team}")}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,9 @@ async def test_the_role_it_names_is_the_one_that_is_checked(document: dict[str, 
         needed = NEEDED[method, path]
         assert operation.get("x-lcm-role") == (None if needed is None else needed.value), (method, path)
         if needed is not None:
-            assert operation["description"].endswith(f"Requires the role {needed.value}.")
+            in_team = operation.get("x-lcm-team-roles", [])
+            more = f", or {' or '.join(in_team)} in a team" if in_team else ""
+            assert operation["description"].endswith(f"Requires the role {needed.value}{more}.")
 
 
 async def test_everything_is_described(document: dict[str, Any]) -> None:

@@ -54,17 +54,17 @@ async def test_a_name_alone_means_the_newest_that_is_enabled() -> None:
     for version in ("2", "10", "1"):
         await desk.define(version=version)
         await asyncio.sleep(1)
-    assert (await resolve_definition(desk.store, "ospf")).version == "1"
+    assert (await resolve_definition(desk.store, "ospf", ANNA.scope)).version == "1"
     await switch(desk, "ospf@1", enabled=False)
-    assert (await resolve_definition(desk.store, "ospf")).version == "10"
-    assert (await resolve_definition(desk.store, "ospf@1")).enabled is False
+    assert (await resolve_definition(desk.store, "ospf", ANNA.scope)).version == "10"
+    assert (await resolve_definition(desk.store, "ospf@1", ANNA.scope)).enabled is False
     for version in ("2", "10"):
         await switch(desk, f"ospf@{version}", enabled=False)
     with pytest.raises(ProblemError, match="no version of definition ospf is enabled") as caught:
-        await resolve_definition(desk.store, "ospf")
+        await resolve_definition(desk.store, "ospf", ANNA.scope)
     assert caught.value.code is ProblemCode.NOT_POSSIBLE_NOW
     await switch(desk, "ospf@2", enabled=True)
-    assert (await resolve_definition(desk.store, "ospf")).version == "2"
+    assert (await resolve_definition(desk.store, "ospf", ANNA.scope)).version == "2"
 
 
 async def test_lablets_of_a_disabled_version_stay_and_no_more_are_created() -> None:

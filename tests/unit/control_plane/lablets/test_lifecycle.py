@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
-from lcm.control_plane.lablets.lifecycle import apply_lablet_status, apply_release, build_lablet, request_termination
+from lcm.control_plane.lablets.lifecycle import (
+    LabletOwner,
+    apply_lablet_status,
+    apply_release,
+    build_lablet,
+    request_termination,
+)
 from lcm.control_plane.records.kinds import AUDIT, LABLET_HISTORY
 from lcm.core import clock
 from lcm.model.lablet.record import (
@@ -45,6 +51,8 @@ ON_A_WORKER: dict[str, Any] = {
     "running_since": NOW,
 }
 
+ANNA = LabletOwner("", "anna")
+
 
 def a_write(status: LabletStatus, version: int = 1, **facts: Any) -> LabletStatusUpdate:
     return LabletStatusUpdate(status=status, version=version, reason="seen", **facts)
@@ -61,17 +69,23 @@ def a_definition(**changes: Any) -> LabletDefinitionSummary:
 def test_a_new_lablet_copies_its_requirements_and_gets_default_names() -> None:
     needs = LabletRequirements(cpu_cores=3, ports=("CON",))
     definition = a_definition(requirements=needs, time_to_live_minutes=90.0)
-    lablet = build_lablet(CreateLabletRequest(definition="ospf"), definition, lablet_id="l-abc", by="anna", now=NOW)
-    assert (lablet.name, lablet.owner, lablet.definition) == ("ospf-abc", "anna", "ospf@1")
+    lablet = build_lablet(CreateLabletRequest(definition="ospf"), definition, lablet_id="l-abc", owner=ANNA, now=NOW)
+    assert (lablet.name, lablet.owner_name, lablet.definition) == ("ospf-abc", "anna", "ospf@1")
     assert (lablet.requirements, lablet.time_to_live_minutes, lablet.wanted) == (needs, 90.0, True)
     request = CreateLabletRequest(definition="ospf", name="mine", owner="bob", time_to_live_minutes=5.0)
-    lablet = build_lablet(request, definition, lablet_id="l-abc", by="anna", now=NOW)
-    assert (lablet.name, lablet.owner, lablet.time_to_live_minutes) == ("mine", "bob", 5.0)
+    bob = LabletOwner("token:t-1", "bob")
+    lablet = build_lablet(request, definition, lablet_id="l-abc", owner=bob, now=NOW)
+    assert (lablet.name, lablet.owner, lablet.owner_name) == ("mine", "token:t-1", "bob")
+    assert lablet.time_to_live_minutes == 5.0
 
 
 def test_a_generated_name_is_never_too_long() -> None:
     lablet = build_lablet(
-        CreateLabletRequest(definition="x"), a_definition(name="d" * 63), lablet_id="l-123", by="a", now=NOW
+        CreateLabletRequest(definition="x"),
+        a_definition(name="d" * 63),
+        lablet_id="l-123",
+        owner=ANNA,
+        now=NOW,
     )
     assert (len(lablet.name), lablet.name[-4:]) == (63, "-123")
 
@@ -86,7 +100,11 @@ def test_a_generated_name_is_never_too_long() -> None:
 def test_impossible_times_are_rejected(times: dict[str, Any], why: str) -> None:
     with pytest.raises(ProblemError, match=why) as caught:
         build_lablet(
-            CreateLabletRequest(definition="ospf", **times), a_definition(), lablet_id="l-1", by="anna", now=NOW
+            CreateLabletRequest(definition="ospf", **times),
+            a_definition(),
+            lablet_id="l-1",
+            owner=ANNA,
+            now=NOW,
         )
     assert caught.value.code is ProblemCode.INVALID
 
@@ -94,7 +112,11 @@ def test_impossible_times_are_rejected(times: dict[str, Any], why: str) -> None:
 def test_no_lablet_is_created_from_a_disabled_definition() -> None:
     with pytest.raises(ProblemError, match="ospf@1 is disabled; enable it"):
         build_lablet(
-            CreateLabletRequest(definition="ospf"), a_definition(enabled=False), lablet_id="l-1", by="anna", now=NOW
+            CreateLabletRequest(definition="ospf"),
+            a_definition(enabled=False),
+            lablet_id="l-1",
+            owner=ANNA,
+            now=NOW,
         )
 
 
@@ -139,6 +161,9 @@ def test_the_table_decides_which_status_may_follow(before: LabletStatus, after: 
             apply_lablet_status(lablet, a_write(after), LATER)
     elif (before, after) == (PENDING, LabletStatus.SCHEDULED):
         with pytest.raises(ProblemError, match="only with a reservation"):
+            apply_lablet_status(lablet, a_write(after), LATER)
+    elif (before, after) == (LabletStatus.RUNNING, LabletStatus.INSTANTIATING):
+        with pytest.raises(ProblemError, match="only by a reset"):
             apply_lablet_status(lablet, a_write(after), LATER)
     else:
         written = apply_lablet_status(lablet, a_write(after), LATER)

@@ -41,7 +41,7 @@ async def preview(*workers: Worker, needs: dict[str, Any] | None = None, **field
     await desk.unit_of_work.run(ANNA.actor, lambda tx: seed_templates(tx, None))
     await desk.define(**(needs or {}))
     before = [await desk.store.find(kind, limit=1000) for kind in ALL_KINDS]
-    result = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf", **fields))
+    result = await preview_lablet(desk.plane, desk.directory, ANNA, CreateLabletRequest(definition="ospf", **fields))
     assert [await desk.store.find(kind, limit=1000) for kind in ALL_KINDS] == before
     return result
 
@@ -107,7 +107,7 @@ async def test_a_full_region_or_a_fleet_on_hold_lets_it_wait() -> None:
         )
 
     await desk.unit_of_work.run(ANNA.actor, prepare)
-    result = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
+    result = await preview_lablet(desk.plane, desk.directory, ANNA, CreateLabletRequest(definition="ospf"))
     assert (result.outcome, result.template) == (PreviewOutcome.WAIT, None)
     assert "1 worker is in eu-west-1 and MAX_WORKERS_PER_REGION is 1" in result.reason
 
@@ -116,7 +116,7 @@ async def test_a_full_region_or_a_fleet_on_hold_lets_it_wait() -> None:
         tx.save_fleet(FleetState(hold=Hold(reason="outage", by="bob", since=NOW)))
 
     await desk.unit_of_work.run(ANNA.actor, hold)
-    result = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
+    result = await preview_lablet(desk.plane, desk.directory, ANNA, CreateLabletRequest(definition="ospf"))
     assert (result.outcome, result.reason) == (PreviewOutcome.WAIT, "the fleet is on hold by bob: outage")
 
 
@@ -132,10 +132,10 @@ async def test_lablets_that_wait_already_take_their_share_first() -> None:
     await desk.unit_of_work.run(ANNA.actor, lambda tx: seed_templates(tx, None))
     await desk.define(cpu_cores=2)
     request = CreateLabletRequest(definition="ospf")
-    assert (await preview_lablet(desk.plane, request)).outcome is PreviewOutcome.PLACE
+    assert (await preview_lablet(desk.plane, desk.directory, ANNA, request)).outcome is PreviewOutcome.PLACE
     await desk.people.create(ANNA, request)
     await asyncio.sleep(1)  # of two that came at the same moment, the id decides
-    result = await preview_lablet(desk.plane, request)
+    result = await preview_lablet(desk.plane, desk.directory, ANNA, request)
     assert (result.outcome, result.candidates) == (PreviewOutcome.LAUNCH, ())
     assert [each.reason for each in result.rejections] == ["needs 2 CPU cores, but 0 are available"]
 
@@ -158,7 +158,7 @@ async def test_a_later_start_waits_for_its_time() -> None:
 async def test_placement_that_waits_for_the_worker_controller_is_mentioned() -> None:
     desk = await LabletDesk().open(worker(1), swept=False)
     await desk.define()
-    result = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
+    result = await preview_lablet(desk.plane, desk.directory, ANNA, CreateLabletRequest(definition="ospf"))
     assert result.outcome is PreviewOutcome.PLACE
     assert result.blocked == "placement waits until the worker controller has verified all workers"
 
@@ -171,5 +171,5 @@ async def test_a_record_that_cannot_be_read_is_skipped_and_counted() -> None:
     broken = stored.body.replace(b'"max_nodes":', b'"max_knots":')
     assert broken != stored.body
     await desk.store.commit([Put(WORKERS, "w-1", broken, stored.revision, worker_fields(worker(1)))])
-    result = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
+    result = await preview_lablet(desk.plane, desk.directory, ANNA, CreateLabletRequest(definition="ospf"))
     assert (result.outcome, result.worker_id, result.skipped) == (PreviewOutcome.PLACE, "w-2", 1)

@@ -81,9 +81,9 @@ async def test_the_history_of_a_removed_lablet_can_still_be_read(desk: LabletDes
     """Red before: its history was 404 without the record."""
     await add(desk, "l-1", LabletStatus.TERMINATED, 31 * DAY)
     await remove_ended_lablets(desk.unit_of_work, 30)
-    assert len(await desk.people.history("l-1", None, 100)) == 1
+    assert len(await desk.people.history(ANNA, "l-1", None, 100)) == 1
     with pytest.raises(ProblemError, match="there is no lablet l-2"):
-        await desk.people.history("l-2", None, 100)
+        await desk.people.history(ANNA, "l-2", None, 100)
 
 
 async def test_a_run_is_bounded_and_the_next_one_goes_on(desk: LabletDesk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lcm.control_plane.records.backfill import backfill_fields
-from lcm.control_plane.records.kinds import ALL_KINDS, WORKERS, worker_fields, worker_unique_keys
+from lcm.control_plane.records.kinds import ALL_KINDS, DEFINITIONS, LABLETS, WORKERS, worker_fields, worker_unique_keys
 from lcm.control_plane.records.search_text import SEARCH_FIELD
 from lcm.control_plane.store.memory.store import MemoryStore
 from lcm.control_plane.store.port import Put, Where
@@ -83,3 +84,24 @@ async def test_a_record_that_cannot_be_read_does_not_prevent_the_start(store: Co
         await store_worker(store, f"w-{number}", body=b'{"id": "w-1"}' if number == 1 else b"")
     assert await backfill_fields(store) == 2
     assert [each.id for each in (await store.find(WORKERS, _WITHOUT_TEXT)).items] == ["w-1"]
+
+
+async def test_lablets_of_versions_without_teams_keep_the_name_of_their_owner_only(store: CountingStore) -> None:
+    """What `owner` held was any text: it must not open the lablet to a person who is called so."""
+    requirements = {"cpu_cores": 1}
+    at = "2026-01-17T10:30:00Z"
+    lablet = {"id": "l-1", "name": "one", "owner": "token:t-1", "definition": "ospf@1", "requirements": requirements}
+    lablet |= {"status": "RUNNING", "status_since": at, "created_at": at, "updated_at": at}
+    fields = dict.fromkeys(LABLETS.fields) | {"name": "one", "status": "RUNNING", "owner": "token:t-1"}
+    definition = {"id": "ospf@1", "name": "ospf", "version": "1", "created_at": at, "created_by": "ann"}
+    put = Put(LABLETS, "l-1", json.dumps(lablet).encode(), None, fields, {"name": "one"})
+    old = dict.fromkeys(DEFINITIONS.fields)
+    await store.commit([put, Put(DEFINITIONS, "ospf@1", json.dumps(definition).encode(), None, old)])
+    assert await backfill_fields(store) == 2
+    (stored,) = (await store.find(LABLETS, Where(any_of={"team": [""], "team_owner": [" "]}))).items
+    read = json.loads(stored.body)
+    assert (read["owner"], read["owner_name"], read["team"]) == ("", "token:t-1", "")
+    found = await store.get_unique(DEFINITIONS, "name", "ospf@1")
+    assert found is not None
+    assert json.loads(found.body)["team"] == ""
+    assert await backfill_fields(store) == 0

@@ -85,7 +85,7 @@ async def test_a_person_whom_the_provider_has_forgotten_keeps_the_page_and_is_to
     answer = provider.answer(await sent_to_provider(browser))
     refused = await browser.get(CALLBACK, params={"state": answer["state"], "error": "login_required"})
     assert refused.status_code == 401
-    assert "you are not signed in there any more. Sign in to continue where you were." in refused.text
+    assert "you are no longer signed in at the identity provider. Sign in to continue where you were." in refused.text
     assert 'href="/sign-in/oidc?next=%2Ffleet%3Fview%3Dproblems%26q%3Da%2526b"' in refused.text
     again = await browser.get(PAGE)
     assert urlsplit(again.headers["location"]).path == "/sign-in", "the provider is not asked for nothing again"

@@ -93,13 +93,13 @@ async def test_of_a_region_one_moves_at_a_time_also_at_the_same_moment(desk: Des
     tries = await asyncio.gather(*(take(desk, "stop", number) for number in (*range(5), 9)), return_exceptions=True)
     stopped = [each for each in tries if isinstance(each, Worker)]
     assert sorted(each.aws_region for each in stopped) == ["eu-west-1", "us-east-1"]
-    assert all("one at a time moves" in each.detail for each in tries if isinstance(each, ProblemError))
+    assert all("workers move one at a time" in each.detail for each in tries if isinstance(each, ProblemError))
 
 
 async def test_a_worker_that_does_not_start_again_keeps_the_others(desk: Desk) -> None:
     await add(desk, 1, status="STOPPED", maintenance_restarts=(NOW,))
     await add(desk, 2)
-    with pytest.raises(ProblemError, match="n1 is on its way to another host"):
+    with pytest.raises(ProblemError, match="n1 is moving to another host"):
         await take(desk, "stop", 2)
 
 

@@ -126,7 +126,7 @@ async def test_scale_down_and_auto_pause_check_it_in_their_commit(idle_desk: Des
         return await pause_idle_worker(tx, await tx.worker("w-1"), FleetSettings())
 
     for attempt in (drain, pause):
-        with pytest.raises(ProblemError, match="anna wants it RUNNING until"):
+        with pytest.raises(ProblemError, match="anna requested RUNNING until"):
             await idle_desk.unit_of_work.run(CONTROLLER, attempt)
 
 

@@ -116,6 +116,68 @@ async def test_who_gives_up_takes_nothing_from_the_others_and_the_last_one_leave
     assert asyncio.all_tasks() == before
 
 
+async def test_one_request_says_which_of_many_workers_have_an_account_of_their_own(secrets: FakeSecrets) -> None:
+    """One request for each worker every five minutes was the largest cost of the start of a large fleet."""
+    workers = [a_worker(id=f"w-{number}") for number in range(200)]
+    accounts = CmlAccounts(secrets, DEFAULT, listed=lambda: [worker.id for worker in workers])
+    for _ in range(2):
+        found = await asyncio.gather(*(accounts.get(worker) for worker in workers))
+        assert [account == OWN for account in found] == [worker.id == "w-1" for worker in workers]
+        assert secrets.calls == {"accounts": 1, "account w-1": 1}
+    await asyncio.sleep(301)
+    secrets.accounts["w-7"] = NEW
+    assert await accounts.get(workers[7]) == NEW
+    assert await accounts.get(workers[8]) == DEFAULT
+    assert secrets.calls == {"accounts": 2, "account w-1": 1, "account w-7": 1}
+
+
+async def test_a_worker_that_was_not_known_yet_when_the_list_was_requested_is_asked_for_by_itself(
+    secrets: FakeSecrets,
+) -> None:
+    """It may have been created after the list was read: what is missing from the list says nothing about it."""
+    listed = ["w-2"]
+    accounts = CmlAccounts(secrets, DEFAULT, listed=lambda: listed)
+    assert await accounts.get(W2) == DEFAULT
+    secrets.accounts["w-3"] = NEW
+    listed.append("w-3")
+    assert await accounts.get(a_worker(id="w-3")) == NEW
+    assert secrets.calls == {"accounts": 1, "account w-3": 1}
+
+
+async def test_many_workers_that_become_known_after_the_list_are_worth_another_one(secrets: FakeSecrets) -> None:
+    """A new leader begins to query while its first list of workers is under way."""
+    listed = ["w-2"]
+    accounts = CmlAccounts(secrets, DEFAULT, listed=lambda: listed)
+    await accounts.get(W2)
+    listed += [f"w-{number}" for number in range(10, 200)]
+    await asyncio.sleep(2)
+    found = await asyncio.gather(*(accounts.get(a_worker(id=each)) for each in listed))
+    assert set(found) == {DEFAULT}
+    assert secrets.calls == {"accounts": 2}
+
+
+async def test_what_is_dropped_while_the_list_is_in_flight_is_asked_for_again(secrets: FakeSecrets) -> None:
+    accounts = CmlAccounts(secrets, DEFAULT, listed=lambda: ["w-2"])
+    secrets.seconds = 1
+    early = asyncio.create_task(accounts.get(W2))
+    await asyncio.sleep(0.5)
+    accounts.drop("w-2")
+    await early
+    assert secrets.calls == {"accounts": 1, "account w-2": 1}
+
+
+async def test_without_a_list_each_worker_is_asked_for_and_a_failed_list_is_no_list(secrets: FakeSecrets) -> None:
+    """An earlier control plane has no list."""
+    accounts = CmlAccounts(secrets, DEFAULT, listed=lambda: ["w-1", "w-2"])
+    secrets.failure = UnreachableError("connection refused")
+    with pytest.raises(UnreachableError):
+        await accounts.get(W2)
+    secrets.failure = None
+    secrets.has_list = False
+    assert (await accounts.get(W1), await accounts.get(W2)) == (OWN, DEFAULT)
+    assert secrets.calls == {"accounts": 2, "account w-1": 1, "account w-2": 1}
+
+
 async def test_no_password_is_shown(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
     shown = repr(await accounts.get(W1)) + repr(await accounts.get(W2)) + repr(vars(accounts))

@@ -99,8 +99,8 @@ async def test_an_idle_cycle_makes_no_further_requests() -> None:
         await asyncio.sleep(20)
         sent = len(scene.wires["one"].sent)
         await asyncio.sleep(300)
-        reports = "POST /api/internal/controllers/resource-scheduler/report"
-        made = [line for line in scene.wires["one"].sent[sent:] if line != reports]
+        loops = ("POST /api/internal/controllers/resource-scheduler/report", "POST /api/internal/bookings/advance")
+        made = [line for line in scene.wires["one"].sent[sent:] if line not in loops]
         assert set(made) == {"GET /api/internal/lablets"}
         assert len(made) <= 11
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lcm.controllers.worker.fleet_cache import FleetCache
+from lcm.model.fleet.settings import FleetSettings
+from lcm.model.fleet.state import FleetState
+from lcm.model.worker.record import Hold
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
 from tests.support.records.workers import NOW, a_worker
 
@@ -80,3 +83,31 @@ def test_the_count_takes_no_longer_in_a_large_fleet() -> None:
     cache.records = Counted(cache.records)
     assert cache.license_releases(resting(2)) == 1
     assert Counted.looks == 0
+
+
+async def test_settings_and_fleet_that_did_not_change_stay_the_same_objects() -> None:
+    """Decisions compare policies by identity, and each list reads the settings anew."""
+
+    class Internal:
+        def __init__(self) -> None:
+            self.reason = "upgrade"
+
+        async def settings(self) -> FleetSettings:
+            return FleetSettings()
+
+        async def fleet(self) -> FleetState:
+            return FleetState(hold=Hold(reason=self.reason, by="ann", since=NOW))
+
+    internal = Internal()
+    cache = FleetCache(internal)  # type: ignore[arg-type]  # it reads nothing else here
+    await cache.read_fleet()
+    settings, fleet, hold = cache.settings, cache.fleet, cache.hold
+    await cache.read_fleet()
+    assert (cache.settings, cache.fleet, cache.hold) == (settings, fleet, hold)
+    assert cache.settings is settings
+    assert cache.fleet is fleet
+    assert cache.hold is hold
+    internal.reason = "another one"
+    await cache.read_fleet()
+    assert cache.hold is not None
+    assert cache.hold.reason == "another one"

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from lcm.core.controller.config import ReconciliationConfig
 from lcm.core.controller.effects import EffectTimeoutError
 from lcm.core.controller.reconciliation import Outcome, ReconciliationResult, ResourceStatus
+from lcm.core.controller.turns import PER_ITERATION
 from lcm.core.workqueue import Priority
 from tests.support.virtual.toy_controllers import Poller, Thing, World, until
 
@@ -642,3 +643,17 @@ async def test_others_have_their_turn_during_a_resync_that_waits_for_nothing(reg
             most, turns = max(most, passed - before), turns + 1
             assert turns < 10_000
     assert most <= ReconciliationConfig().max_concurrent
+
+
+async def test_passes_that_never_wait_leave_the_loop_to_others_after_a_few(registry: CollectorRegistry) -> None:
+    """controllers.md#work-queue: a request that takes ten iterations of the loop must not wait for a resync in each."""
+    world = World()
+    world.put(*(Thing(f"t{number}") for number in range(300)))
+    counts = list[int]()
+    async with running(world, registry, ReconciliationConfig(initial_delay=1, max_concurrent=40)):
+        await asyncio.sleep(1)
+        while len(world.passes) < 300:
+            await asyncio.sleep(0)
+            counts.append(len(world.passes))
+    later = [after - before for before, after in itertools.pairwise(counts)]
+    assert max(later[1:]) <= PER_ITERATION, "the first key wakes each slot once"

@@ -392,3 +392,63 @@ async def test_a_resync_of_ten_thousand_does_not_hold_up_a_watch_event(stage: St
             await until(lambda key=f"t{number:05}": bool(stage.world.passes_of(key)), limit=1)  # type: ignore[misc]
             assert stage.world.times_of(f"t{number:05}")[0] - changed <= 0.01 + 1e-9
             await asyncio.sleep(0.7)
+
+
+READ_ONLY = ReconciliationResult(Outcome.SUCCESS, read_only=True)
+
+
+async def _reading(_: Thing) -> ReconciliationResult:
+    await asyncio.sleep(1)
+    return READ_ONLY
+
+
+async def _again(watcher: Watcher) -> None:
+    """Another pass, as for a resource whose surroundings have changed."""
+    watcher.queue.add("a")
+    await asyncio.sleep(2)
+
+
+async def test_passes_that_change_nothing_share_the_copy_of_a_list(stage: Stage) -> None:
+    """controllers.md#watch: a change is reported, so the copy is current. Each of these passes read it before."""
+    stage.world.put(Thing("a"))
+    stage.world.behave = _reading
+    async with stage.settled() as watcher:
+        for _ in range(3):
+            await _again(watcher)
+        assert (len(stage.world.passes), stage.world.fetches) == (3, [])
+        await stage.change(Thing("a", generation=2))
+        await asyncio.sleep(2)
+        assert (stage.world.passes[-1].generation, stage.world.fetches) == (2, ["a"])
+
+
+async def test_a_change_during_a_pass_outdates_the_copy_that_it_uses(stage: Stage) -> None:
+    stage.world.put(Thing("a"))
+    stage.world.behave = _reading
+    async with stage.settled() as watcher:
+        watcher.queue.add("a")
+        await asyncio.sleep(0.5)
+        await stage.change(Thing("a", generation=2))
+        await asyncio.sleep(5)
+    assert stage.world.fetches == ["a"]
+    assert stage.world.passes[-1].generation == 2
+
+
+async def test_a_pass_that_may_have_changed_something_leaves_no_copy(stage: Stage) -> None:
+    stage.world.put(Thing("a"))
+    async with stage.settled() as watcher:
+        await _again(watcher)
+    assert stage.world.fetches == ["a"]
+
+
+async def test_while_the_watch_is_lost_each_pass_reads_what_no_list_has_shown_since(stage: Stage) -> None:
+    stage.world.put(Thing("a"))
+    stage.world.behave = _reading
+    async with stage.settled() as watcher:
+        await _again(watcher)
+        assert stage.world.fetches == []
+        stage.network.fail_watches = True
+        stage.network.break_watches()
+        await until(lambda: not watcher.watching)
+        for _ in range(2):
+            await _again(watcher)
+    assert stage.world.fetches == ["a", "a"]

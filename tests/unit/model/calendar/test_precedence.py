@@ -75,5 +75,5 @@ def test_an_override_counts_until_its_end(until: datetime | None, wins: bool) ->
 def test_an_override_says_who_wants_what_and_until_when() -> None:
     wish = Override(desired=RUNNING, until=NOW + HOUR, by="bob", since=NOW, reason="demo for a customer")
     assert decide_desired(worker(override=wish), NOW).reason == (
-        "bob wants it RUNNING until 13:00 UTC (demo for a customer)"
+        "bob requested RUNNING until 13:00 UTC (demo for a customer)"
     )

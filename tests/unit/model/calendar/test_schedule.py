@@ -16,6 +16,7 @@ from lcm.model.calendar.schedule import (
     WorkerSelector,
     closed_reason,
     closed_template_reason,
+    due_change,
     next_boundary,
     next_scheduled_change,
     schedule_claim,
@@ -233,6 +234,19 @@ def test_the_next_change_is_the_first_that_a_check_every_half_hour_finds(
         assert (change.desired, change.at) == expected
     else:
         assert change is None or change.at >= NIGHT + 36 * HOUR
+
+
+def test_a_class_outlasts_the_window_and_the_stop_is_foreseen_for_its_end() -> None:
+    """calendar.md#carrying-out: a booking outranks schedules until the class ends."""
+    over = EVENING + HOUR
+    booked = a_worker(booking_id="bk-1", booked_until=over)
+    assert due_change(booked, [OFFICE], EVENING) is None
+    assert closed_reason(booked, [OFFICE], EVENING) is None
+    change = next_scheduled_change(booked, [OFFICE], NOON)
+    assert change is not None
+    assert (change.desired, change.at) == (STOPPED, over)
+    assert due_change(booked, [OFFICE], over) is not None
+    assert closed_reason(booked, [OFFICE], over) is not None
 
 
 def test_old_and_newer_records_open() -> None:

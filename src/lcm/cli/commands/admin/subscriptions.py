@@ -201,11 +201,11 @@ async def _set_enabled(session: Session, name: str, *, enabled: bool) -> None:
     from lcm.model.notification.subscription import EditSubscriptionRequest
 
     found = await find_subscription(session.client, name)
-    effect = "alerts since it was disabled are sent" if enabled else "alerts wait until it is enabled"
+    effect = "alerts since it was disabled are sent now" if enabled else "alerts wait until it is enabled"
     session.forecast = [("then", effect)]
     edited = await session.client.subscriptions.edit(found.id, EditSubscriptionRequest(enabled=enabled))
-    word = "enabled" if enabled else "disabled"
-    session.printer.item(edited, edited.name, lambda each: session.printer.line(f"Subscription {each.name} {word}."))
+    text = f"{'enabled' if enabled else 'disabled'}: {effect}."
+    session.printer.item(edited, edited.name, lambda each: session.printer.line(f"Subscription {each.name} {text}"))
 
 
 def _show_status(session: Session, status: SubscriptionStatus) -> None:

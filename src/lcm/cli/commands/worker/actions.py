@@ -32,7 +32,9 @@ _WAIT_GOALS = {"start": "ready", "stop": "stopped", "drain": "stopped", "termina
 
 KeepUntilOption = Annotated[
     str | None,
-    typer.Option("--until", metavar="WHEN", help="Policies leave it so until then: 2h, or 2026-01-17T10:30Z."),
+    typer.Option(
+        "--until", metavar="WHEN", help="Policies do not change that before this time: 2h, or 2026-01-17T10:30Z."
+    ),
 ]
 LeakLicenseOption = Annotated[
     bool, typer.Option("--leak-license", help="Do not deregister its license: faster, but Cisco will still count it.")
@@ -182,7 +184,7 @@ async def _send(session: Session, worker: Worker, verb: str, reason: str | None,
         fleet_hold = (await session.client.fleet.summary()).hold if session.printer.for_people else None
         line += f" Next: {_next_step(changed, fleet_hold)}."
         if changed.override is not None and changed.override.until is not None:
-            line += f" Policies leave it so until {format_time_with_zone(changed.override.until)}."
+            line += f" Policies will not change that until {format_time_with_zone(changed.override.until)}."
         if hint is not None and not parse_goal(hint).is_met(changed):
             line += f"\nWait for it: lcm workers wait {changed.name} --for {hint}"
     print_result(session, changed, line)

@@ -179,7 +179,9 @@ async def adopt_worker(
         session.forecast = forecast_lines(worker.name, preview)
     adopted = await session.client.workers.adopt(worker.id, body)
     about = f"{adopted.name} adopted: template {adopted.template_name or 'none'}. {preview.effect}"
-    print_result(session, adopted, about if preview.changes else f"{adopted.name} is already adopted like this.")
+    print_result(
+        session, adopted, about if preview.changes else f"{adopted.name} is already adopted; no change needed."
+    )
 
 
 async def license_worker(

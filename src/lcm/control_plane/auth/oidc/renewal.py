@@ -180,7 +180,8 @@ class SessionRenewal:
 
     async def _write(self, key: str, found: _Current) -> None:
         def renewed(session: StoredSession) -> StoredSession:
-            changes = {"role": found.caller.role, "name": found.caller.name}
+            caller = found.caller
+            changes = {"role": caller.role, "name": caller.name, "groups": caller.groups, "email": caller.email}
             return _with(session.model_copy(update=changes), self._next_grant(key, session, found.tokens, checked=True))
 
         await self._update(key, renewed, found.tokens)

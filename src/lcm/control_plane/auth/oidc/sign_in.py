@@ -43,8 +43,8 @@ _NOT_STARTED_HERE = (
     " Sign in again."
 )
 _NOT_RECOGNIZED = (
-    "Your session has ended, because LCM could no longer ask the identity provider about you, and you are not signed in"
-    " there any more. Sign in to continue where you were."
+    "Your session has ended: LCM could not renew it, and you are no longer signed in at the identity provider."
+    " Sign in to continue where you were."
 )
 _NEEDS_PERSON = frozenset(
     {"login_required", "interaction_required", "consent_required", "account_selection_required"}
@@ -197,7 +197,7 @@ class OidcSignIn:
         """The person and role by tokens that a refresh brought: not every provider sends an ID token with them."""
         if tokens.id_token is not None or tokens.access_token is None:
             return await self.identify(tokens, None)
-        return self._verifier.caller_of(await self.provider.userinfo(tokens.access_token))
+        return await self._verifier.caller_of(await self.provider.userinfo(tokens.access_token))
 
     async def identify(self, tokens: TokenSet, nonce: str | None) -> Caller:
         """The person that the provider issued tokens for."""
@@ -208,7 +208,7 @@ class OidcSignIn:
         claims = await self._verifier.verify_id_token(tokens.id_token.reveal(), nonce)
         if not self._verifier.has_roles(claims) and tokens.access_token is not None:
             claims = merged_claims(claims, await self.provider.userinfo(tokens.access_token))
-        return self._verifier.caller_of(claims)
+        return await self._verifier.caller_of(claims)
 
     def _attempt(self, cookie: str | None) -> _Attempt | None:
         if not cookie or len(cookie) > _MAX_COOKIE_LENGTH:

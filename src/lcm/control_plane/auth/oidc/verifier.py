@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lcm.control_plane.auth.oidc.jwks import JwksCache, VerifyingKey
+    from lcm.control_plane.auth.teams import TeamDirectory
 
 LEEWAY = 30.0
 """Seconds by which the provider's clock may differ from ours."""
@@ -37,6 +38,7 @@ LEEWAY = 30.0
 MAX_TOKEN_LENGTH = 16 * 1024
 _JWT_PATTERN = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 _MAX_NAME_LENGTH = 128
+_MAX_GROUPS, _MAX_GROUP_LENGTH, _MAX_EMAIL_LENGTH = 500, 256, 255
 _MAX_SUBJECT_LENGTH = 255  # as OpenID Connect allows
 _ROLE_NAMES = ", ".join(PERSON_ROLES)
 _RESERVED_NAMES = frozenset({"bootstrap", "controller", "local", "retention", "start-up"})
@@ -54,7 +56,8 @@ class OidcConfig:
     """Whose tokens are accepted, and which claim holds the role. `role_claim` may be a path such as `realm.roles`.
 
     `audience` is that of bearer tokens, None if none is accepted; that of ID tokens is the `client_id`. `role_map` has
-    the role of each group; if it is empty, the claim itself holds the role.
+    the role of each group; if it is empty, the claim itself holds the role. With `maps_teams` some groups have roles in
+    teams only, which the `TeamDirectory` knows.
     """
 
     issuer: str
@@ -62,6 +65,12 @@ class OidcConfig:
     role_claim: str = "roles"
     role_map: Mapping[str, Role] = field(default_factory=dict)
     client_id: str = ""
+    maps_teams: bool = False
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether groups have roles, for the fleet or in teams; if not, the claim holds the role."""
+        return bool(self.role_map) or self.maps_teams
 
 
 class NoRoleError(ForbiddenError):
@@ -83,9 +92,11 @@ def looks_like_jwt(text: str) -> bool:
 class OidcVerifier:
     """Verifies tokens of one identity provider."""
 
-    def __init__(self, config: OidcConfig, keys: JwksCache) -> None:
+    def __init__(self, config: OidcConfig, keys: JwksCache, teams: TeamDirectory | None = None) -> None:
+        """`teams` knows the roles of people in teams."""
         self._config = config
         self._keys = keys
+        self._teams = teams
 
     async def verify(self, text: str) -> Caller:
         """The caller that a bearer token identifies.
@@ -96,7 +107,7 @@ class OidcVerifier:
         if self._config.audience is None:
             raise UnauthenticatedError("JWTs are not accepted here. Sign in with lcm login, or use a token of LCM.")
         claims, expires_at = await self._valid_claims(text, self._config.audience)
-        return self.caller_of(claims, expires_at)
+        return await self.caller_of(claims, expires_at)
 
     async def verify_id_token(self, text: str, nonce: str | None) -> Mapping[str, Any]:
         """The claims of an ID token that the provider itself sent; `nonce` is that of the sign-in, if it had one."""
@@ -109,12 +120,24 @@ class OidcVerifier:
             raise UnauthenticatedError("This token belongs to another sign-in. Sign in again.")
         return claims
 
-    def caller_of(self, claims: Mapping[str, Any], expires_at: datetime | None = None) -> Caller:
+    async def caller_of(self, claims: Mapping[str, Any], expires_at: datetime | None = None) -> Caller:
         """The person that verified claims describe; raises `NoRoleError` for a user without a role here."""
         name = _user_name(claims)
-        subject = f"{self._config.issuer}#{_subject(claims) or name}"
-        role = self._role(claims, name, subject)
-        return Caller(name=name, kind=CallerKind.OIDC, role=role, expires_at=expires_at, subject=subject)
+        groups = _claim_values(claims, self._config.role_claim)
+        caller = Caller(
+            name=name,
+            kind=CallerKind.OIDC,
+            role=self._role(groups),
+            expires_at=expires_at,
+            subject=f"{self._config.issuer}#{_subject(claims) or name}",
+            groups=tuple(group for group in groups[:_MAX_GROUPS] if len(group) <= _MAX_GROUP_LENGTH),
+            email=_verified_email(claims),
+        )
+        if self._teams is not None:
+            caller = await self._teams.with_grants(caller)
+        if caller.role is None and not caller.grants:
+            raise self._no_role(caller, groups)
+        return caller
 
     def has_roles(self, claims: Mapping[str, Any]) -> bool:
         """Whether the claim that holds the role is there at all: some providers send it with userinfo only."""
@@ -150,19 +173,20 @@ class OidcVerifier:
             raise UnauthenticatedError("This token is signed with a key that the identity provider does not publish.")
         raise UnauthenticatedError("This token's signature is wrong.")
 
-    def _role(self, claims: Mapping[str, Any], name: str, subject: str) -> Role:
+    def _role(self, groups: Sequence[str]) -> Role | None:
+        """The highest role for the whole fleet."""
+        mapped = self._config.is_mapped
+        found = [self._config.role_map.get(group) if mapped else _person_role(group) for group in groups]
+        return max((role for role in found if role is not None), key=PERSON_ROLES.index, default=None)
+
+    def _no_role(self, caller: Caller, groups: Sequence[str]) -> NoRoleError:
         config = self._config
-        groups = _claim_values(claims, config.role_claim)
-        found = [config.role_map.get(group) if config.role_map else _person_role(group) for group in groups]
-        roles = {role for role in found if role is not None}
-        if not roles:
-            allowed = "a group that OIDC_ROLE_MAP gives a role" if config.role_map else f"one of {_ROLE_NAMES}"
-            message = (
-                f"{name} is signed in but has no role here: the claim {config.role_claim} must hold {allowed}."
-                " Ask the administrator of the identity provider."
-            )
-            raise NoRoleError(message, name, subject, config.role_claim, groups)
-        return max(roles, key=PERSON_ROLES.index)
+        allowed = "a group that OIDC_ROLE_MAP gives a role" if config.is_mapped else f"one of {_ROLE_NAMES}"
+        message = (
+            f"{caller.name} is signed in but has no role here: the claim {config.role_claim} must hold {allowed},"
+            " or a team must have this person as a member. Ask the administrator of the identity provider or of LCM."
+        )
+        return NoRoleError(message, caller.name, caller.subject or "", config.role_claim, groups)
 
 
 def _equal(received: str, expected: str) -> bool:
@@ -226,6 +250,12 @@ def _user_name(claims: Mapping[str, Any]) -> str:
             # People choose this name: it must not pass for an account of LCM itself.
             return f"{value} (oidc)" if value.strip().casefold() in _RESERVED_NAMES else value
     raise UnauthenticatedError("This token names no user: it has neither preferred_username nor sub.")
+
+
+def _verified_email(claims: Mapping[str, Any]) -> str | None:
+    """The address, if the provider has verified it: anyone can claim another."""
+    email = _text_claim(claims, "email", _MAX_EMAIL_LENGTH) if claims.get("email_verified") is True else None
+    return None if email is None else email.casefold()
 
 
 def _subject(claims: Mapping[str, Any]) -> str | None:

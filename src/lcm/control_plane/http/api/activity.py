@@ -9,7 +9,7 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import WithJsonSchema
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.http.deps import Viewer
+from lcm.control_plane.http.deps import Member, Viewer
 from lcm.control_plane.http.errors import error_responses
 from lcm.control_plane.http.pagination import AuditPage, Cursor, Limit, raw_audit_page
 from lcm.control_plane.http.query_params import REPEATABLE, Regions, bounded_list_filter, list_filter
@@ -93,7 +93,7 @@ events_router = APIRouter(prefix="/api/events", tags=["events"], responses=error
 @events_router.get("/stream", response_class=StreamingResponse)
 async def stream(
     request: Request,
-    caller: Viewer,
+    caller: Member,
     worker_id: Annotated[list[str] | None, Query(description=f"Only events of these workers. {REPEATABLE}")] = None,
     lablet_id: Annotated[list[str] | None, Query(description=f"Only events of these lablets. {REPEATABLE}")] = None,
     topic: Annotated[

@@ -17,15 +17,17 @@ from lcm.control_plane.auth.sign_in_links import SIGN_IN_LINK_SECONDS
 from lcm.control_plane.auth.tokens import UnknownTokenError
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.access_preview import preview_new_token, preview_revocation, preview_rotation
-from lcm.control_plane.http.deps import Admin, AnyCaller, Authenticator, Viewer
+from lcm.control_plane.http.deps import Admin, AnyCaller, Authenticator, Member
 from lcm.control_plane.http.errors import error_responses
 from lcm.control_plane.http.pagination import Cursor, Limit
 from lcm.control_plane.records.kinds import AUDIT
 from lcm.control_plane.secrets.worker_secrets import rotate_secrets
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import NewJournalEntry
+from lcm.control_plane.teams.choice import find_team
 from lcm.core import clock
 from lcm.model.access import (
+    NO_FLEET_ROLE,
     CallerIdentity,
     CreatedToken,
     CreateTokenRequest,
@@ -58,8 +60,10 @@ class SessionList(Page[SessionInfo]):
 
 @router.get("/whoami")
 async def whoami(caller: AnyCaller) -> CallerIdentity:
-    """Get the caller's name and role."""
-    return CallerIdentity(name=caller.name, role=caller.role, kind=caller.kind, expires_at=caller.expires_at)
+    """Get the caller's name and roles."""
+    return CallerIdentity(
+        name=caller.name, role=caller.role, grants=caller.grants, kind=caller.kind, expires_at=caller.expires_at
+    )
 
 
 @router.get("/tokens")
@@ -69,17 +73,21 @@ async def list_tokens(request: Request, caller: Admin, limit: Limit = 100, curso
     return TokenList(items=tuple(page.items), next_cursor=page.next_cursor)
 
 
-@router.post("/tokens", status_code=201, responses=error_responses(409))
+@router.post("/tokens", status_code=201, responses=error_responses(404, 409))
 async def make_token(request: Request, caller: Admin, body: CreateTokenRequest) -> CreatedToken:
     """Create a token. Only this response contains its text."""
     if body.expires_at is not None and body.expires_at <= clock.now():
         raise ProblemError(ProblemCode.INVALID, "expires_at: must be in the future")
-    info, secret = await get_services(request).authenticator.tokens.create(
+    services = get_services(request)
+    team = None if body.team is None else find_team(await services.directory.teams(), caller, body.team).id
+    details = {} if team is None else {"team": team}
+    info, secret = await services.authenticator.tokens.create(
         body.name,
         body.role,
         created_by=caller.name,
+        team=team,
         expires_at=body.expires_at,
-        audit=lambda token: [_audit_entry(caller, "token_created", token, role=token.role.value)],
+        audit=lambda token: [_audit_entry(caller, "token_created", token, role=token.role.value, **details)],
     )
     log.info("token created", token_id=info.id, name=info.name, role=info.role.value, by=caller.name)
     return CreatedToken(token=SecretStr(secret.reveal()), info=info)
@@ -180,7 +188,7 @@ class SignInResponse(LenientModel):
     """The signed-in caller, and the value for the header X-LCM-CSRF of requests that change something."""
 
     name: str
-    role: Role
+    role: Role | None = Field(default=None, description=f"The role for the whole fleet. {NO_FLEET_ROLE}")
     csrf: str
 
 
@@ -191,12 +199,12 @@ async def sign_in(request: Request, body: SignInRequest) -> Response:
     caller = await authenticator.authenticate_token(request, body.token.get_secret_value())
     session = await authenticator.begin_session(request, caller)
     secure = request.url.scheme == "https"
-    content = {"name": caller.name, "role": caller.role.value, "csrf": session.csrf.reveal()}
+    content = {"name": caller.name, "role": caller.role, "csrf": session.csrf.reveal()}
     return JSONResponse(content, 201, {"Set-Cookie": session_cookie(session, secure=secure)})
 
 
 @session_router.post("/links", status_code=201)
-async def make_link(request: Request, caller: Viewer) -> SignInLink:
+async def make_link(request: Request, caller: Member) -> SignInLink:
     """Create a link that signs a browser in as the caller, once and within ten minutes."""
     path = await get_services(request).authenticator.links.link_path(caller)
     return SignInLink(path=SecretStr(path.reveal()), expires_at=clock.now() + timedelta(seconds=SIGN_IN_LINK_SECONDS))

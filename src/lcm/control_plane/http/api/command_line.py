@@ -91,7 +91,7 @@ def find_sign_ins(request: Request) -> CommandLineSignIns:
     """The sign-ins of command lines; a problem if no identity provider is configured."""
     found = get_services(request).authenticator.command_line
     if found is None:
-        detail = "no identity provider is configured here; an admin sets OIDC_ISSUER and OIDC_CLIENT_ID"
+        detail = "no identity provider is configured here; an admin must set OIDC_ISSUER and OIDC_CLIENT_ID"
         raise ProblemError(ProblemCode.NOT_FOUND, detail)
     return found
 
@@ -103,5 +103,6 @@ def _describe(session: OpenSession) -> CommandLineSession:
         token=SecretStr(session_token(session.id.reveal()).reveal()),
         name=caller.name,
         role=caller.role,
+        grants=caller.grants,
         expires_at=caller.expires_at,
     )

@@ -9,7 +9,15 @@ from fastapi.responses import Response
 from pydantic import WithJsonSchema
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.http.deps import IdempotencyKeyDep, IfMatchDep, Operator, Viewer
+from lcm.control_plane.http.deps import (
+    Admin,
+    IdempotencyKeyDep,
+    IfMatchDep,
+    Instructor,
+    InstructorWriter,
+    Member,
+    MemberWriter,
+)
 from lcm.control_plane.http.errors import error_responses
 from lcm.control_plane.http.pagination import (
     Cursor,
@@ -30,15 +38,17 @@ from lcm.control_plane.http.query_params import (
     parse_sort,
 )
 from lcm.control_plane.lablets import preview
-from lcm.control_plane.lablets.termination_preview import preview_terminations
+from lcm.control_plane.lablets.change_previews import preview_lablet_action
 from lcm.control_plane.records.search_text import search_condition
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import FieldValue, Where
+from lcm.control_plane.teams.visibility import shown_lablet
 from lcm.model.base import SingleLineText
 from lcm.model.change_preview import ChangePreview
 from lcm.model.lablet.access import LabletAccess
 from lcm.model.lablet.placement import LabletPreview
-from lcm.model.lablet.record import CreateLabletRequest, Lablet
+from lcm.model.lablet.record import AssignLabletRequest, CreateLabletRequest, Lablet
+from lcm.model.lablet.requests import ExtendLabletRequest, PreviewLabletRequest
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.requests import CommandRequest
 
@@ -64,10 +74,11 @@ def _definition_filter(definitions: list[str]) -> dict[str, list[FieldValue]]:
 @router.get("", response_model=LabletPage)
 async def list_lablets(
     request: Request,
-    caller: Viewer,
+    caller: Member,
     status: LabletStatuses = None,
     exclude_statuses: LabletStatuses = None,
-    owner: Annotated[list[str] | None, Query(description=f"Owners. {REPEATABLE}")] = None,
+    owner: Annotated[list[str] | None, Query(description=f"Names of owners. {REPEATABLE}")] = None,
+    team: Annotated[list[str] | None, Query(description=f"Ids of teams. {REPEATABLE}")] = None,
     worker: WorkerIds = None,
     definition: Annotated[
         list[str] | None, Query(description=f"Definitions, as name or name@version. {REPEATABLE}")
@@ -81,6 +92,7 @@ async def list_lablets(
     any_of: dict[str, list[FieldValue]] = {
         "status": list(parse_lablet_statuses("status", status)),
         "owner": list(list_filter("owner", owner)),
+        "team": list(list_filter("team", team)),
         "worker_id": list(list_filter("worker", worker)),
         **_definition_filter(list_filter("definition", definition)),
     }
@@ -91,51 +103,55 @@ async def list_lablets(
         else {},
         contains_all=search_condition(q or ""),
     )
-    return raw_page(await get_services(request).lablets.page(where, parse_sort(sort, SORT_FIELDS), cursor, limit))
+    page = await get_services(request).lablets.page(caller, where, parse_sort(sort, SORT_FIELDS), cursor, limit)
+    return raw_page(page)
 
 
 @router.post("", status_code=201, response_model=Lablet, responses=error_responses(404, 409))
 async def create_lablet(
-    request: Request, caller: Operator, body: CreateLabletRequest, key: IdempotencyKeyDep
+    request: Request, caller: InstructorWriter, body: CreateLabletRequest, key: IdempotencyKeyDep
 ) -> Response:
     """Create a lablet. It is placed as soon as a worker has enough free capacity."""
-    return versioned_response(await get_services(request).lablets.create(caller, body, key), 201)
+    return versioned_response(
+        shown_lablet(caller.scope, await get_services(request).lablets.create(caller, body, key)), 201
+    )
 
 
 @router.post("/preview", responses=error_responses(404, 409))
-async def preview_lablet(request: Request, caller: Viewer, body: CreateLabletRequest) -> LabletPreview:
+async def preview_lablet(request: Request, caller: Instructor, body: CreateLabletRequest) -> LabletPreview:
     """Preview a placement: matching workers, rejected workers with reasons, and the instance that would be launched."""
-    return await preview.preview_lablet(get_services(request).context, body)
+    return await preview.preview_lablet(get_services(request).context, get_services(request).directory, caller, body)
 
 
 @router.post("/{lablet_id}/preview", responses=error_responses(404))
-async def preview_lablet_termination(request: Request, caller: Viewer, lablet_id: LabletIdPath) -> ChangePreview:
-    """Preview the termination of a lablet: what would happen, and what would be lost. Nothing is changed."""
+async def preview_lablet_change(
+    request: Request, caller: Member, lablet_id: LabletIdPath, body: PreviewLabletRequest | None = None
+) -> ChangePreview:
+    """Preview an action on a lablet (without a body, its termination): what it does and loses. Nothing is changed."""
     services = get_services(request)
-    lablet = Lablet.model_validate_json((await services.lablets.get(lablet_id)).body)
-    ((_, found),) = await preview_terminations(services.context.store, [lablet])
-    return found
+    lablet = Lablet.model_validate_json((await services.lablets.get(caller, lablet_id)).body)
+    return await preview_lablet_action(services.context, lablet, body or PreviewLabletRequest())
 
 
 @router.get("/{lablet_id}", response_model=Lablet, responses=error_responses(404))
-async def get_lablet(request: Request, caller: Viewer, lablet_id: LabletIdPath) -> Response:
+async def get_lablet(request: Request, caller: Member, lablet_id: LabletIdPath) -> Response:
     """Get one lablet."""
-    return versioned_response((await get_services(request).lablets.get(lablet_id)).body)
+    return versioned_response((await get_services(request).lablets.get(caller, lablet_id)).body)
 
 
 @router.delete("/{lablet_id}", status_code=202, response_model=Lablet, responses=error_responses(404, 409, 412))
 async def delete_lablet(
-    request: Request, caller: Operator, lablet_id: LabletIdPath, if_match: IfMatchDep, key: IdempotencyKeyDep
+    request: Request, caller: MemberWriter, lablet_id: LabletIdPath, if_match: IfMatchDep, key: IdempotencyKeyDep
 ) -> Response:
     """Request termination of a lablet. Its record is kept."""
     record = await get_services(request).lablets.terminate(caller, lablet_id, if_match=if_match, key=key)
-    return versioned_response(record, 202)
+    return versioned_response(shown_lablet(caller.scope, record), 202)
 
 
 @router.post("/{lablet_id}/terminate", status_code=202, response_model=Lablet, responses=error_responses(404, 409, 412))
 async def terminate_lablet(
     request: Request,
-    caller: Operator,
+    caller: MemberWriter,
     lablet_id: LabletIdPath,
     if_match: IfMatchDep,
     key: IdempotencyKeyDep,
@@ -144,18 +160,55 @@ async def terminate_lablet(
     """Request termination of a lablet: its lab is stopped, wiped and deleted."""
     reason = None if body is None else body.reason
     record = await get_services(request).lablets.terminate(caller, lablet_id, reason=reason, if_match=if_match, key=key)
-    return versioned_response(record, 202)
+    return versioned_response(shown_lablet(caller.scope, record), 202)
+
+
+@router.post("/{lablet_id}/assign", response_model=Lablet, responses=error_responses(404, 409))
+async def assign_lablet(
+    request: Request, caller: Admin, lablet_id: LabletIdPath, body: AssignLabletRequest
+) -> Response:
+    """Assign a lablet to a team, and to a person in it. Its lab goes on."""
+    return versioned_response(await get_services(request).lablets.assign(caller, lablet_id, body))
+
+
+@router.post("/{lablet_id}/extend", response_model=Lablet, responses=error_responses(404, 409, 412))
+async def extend_lablet(
+    request: Request,
+    caller: MemberWriter,
+    lablet_id: LabletIdPath,
+    if_match: IfMatchDep,
+    key: IdempotencyKeyDep,
+    body: ExtendLabletRequest,
+) -> Response:
+    """Move the end of a lablet to a later time, by some minutes or to a time, up to the maximum lifetime."""
+    record = await get_services(request).lablets.extend(caller, lablet_id, body, if_match=if_match, key=key)
+    return versioned_response(shown_lablet(caller.scope, record))
+
+
+@router.post("/{lablet_id}/reset", status_code=202, response_model=Lablet, responses=error_responses(404, 409, 412))
+async def reset_lablet(
+    request: Request,
+    caller: MemberWriter,
+    lablet_id: LabletIdPath,
+    if_match: IfMatchDep,
+    key: IdempotencyKeyDep,
+    body: CommandRequest | None = None,
+) -> Response:
+    """Request a new lab in place of the lablet's: its worker, ports and end stay, and all work in it is lost."""
+    reason = None if body is None else body.reason
+    record = await get_services(request).lablets.reset(caller, lablet_id, reason=reason, if_match=if_match, key=key)
+    return versioned_response(shown_lablet(caller.scope, record), 202)
 
 
 @router.get("/{lablet_id}/access", responses=error_responses(404))
-async def lablet_access(request: Request, caller: Viewer, lablet_id: LabletIdPath) -> LabletAccess:
+async def lablet_access(request: Request, caller: Member, lablet_id: LabletIdPath) -> LabletAccess:
     """Get how to reach the lablet: host, forwarded ports of each node with commands, and CML's page of the lab."""
-    return await get_services(request).lablets.access(lablet_id)
+    return await get_services(request).lablets.access(caller, lablet_id)
 
 
 @router.get("/{lablet_id}/history", response_model=LabletHistoryPage, responses=error_responses(404))
 async def lablet_history(
-    request: Request, caller: Viewer, lablet_id: LabletIdPath, limit: Limit = 100, cursor: Cursor = None
+    request: Request, caller: Member, lablet_id: LabletIdPath, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
     """List the lablet's status changes, oldest first."""
-    return raw_journal_page(await get_services(request).lablets.history(lablet_id, cursor, limit), limit)
+    return raw_journal_page(await get_services(request).lablets.history(caller, lablet_id, cursor, limit), limit)

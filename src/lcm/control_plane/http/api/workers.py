@@ -96,6 +96,11 @@ async def create_worker(
     return versioned_response(await get_services(request).workers.create(caller, body, key), 201)
 
 
+async def _stored_worker(request: Request, worker_id: str) -> Worker:
+    """The worker that a preview is about."""
+    return Worker.model_validate_json((await get_services(request).workers.get(worker_id)).body)
+
+
 @router.post("/preview")
 async def preview_new_worker(request: Request, caller: Viewer, body: CreateWorkerRequest) -> ChangePreview:
     """Preview the creation of a worker: whether it would be accepted, and what it would cost. Nothing is changed."""
@@ -107,9 +112,7 @@ async def preview_worker_action(
     request: Request, caller: Viewer, worker_id: WorkerIdPath, body: PreviewWorkerRequest
 ) -> ChangePreview:
     """Preview an action: what would happen, how long that takes, what it costs, and what would be lost."""
-    services = get_services(request)
-    worker = Worker.model_validate_json((await services.workers.get(worker_id)).body)
-    return await services.previews.preview(worker, body)
+    return await get_services(request).previews.preview(await _stored_worker(request, worker_id), body)
 
 
 @router.get("/{worker_id}", response_model=Worker, responses=error_responses(404))
@@ -183,9 +186,7 @@ async def preview_license_operation(
     request: Request, caller: Operator, worker_id: WorkerIdPath, body: LicenseRequest
 ) -> ChangePreview:
     """Preview a license operation: what CML would do, and when. A token is only compared. Nothing is changed."""
-    services = get_services(request)
-    worker = Worker.model_validate_json((await services.workers.get(worker_id)).body)
-    return await services.previews.license(worker, body)
+    return await get_services(request).previews.license(await _stored_worker(request, worker_id), body)
 
 
 @router.get("/{worker_id}/metrics", response_model=MetricsPage, responses=error_responses(404))
@@ -225,9 +226,7 @@ async def preview_adoption(
     request: Request, caller: Viewer, worker_id: WorkerIdPath, body: AdoptWorkerRequest
 ) -> ChangePreview:
     """Preview the adoption of an imported worker: its template, capacity and cost. Nothing is changed."""
-    services = get_services(request)
-    worker = Worker.model_validate_json((await services.workers.get(worker_id)).body)
-    return await services.previews.adopt(worker, body)
+    return await get_services(request).previews.adopt(await _stored_worker(request, worker_id), body)
 
 
 @router.post("/{worker_id}/terminate", status_code=202, response_model=Worker, responses=error_responses(404, 409, 412))

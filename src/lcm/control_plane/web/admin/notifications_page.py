@@ -135,7 +135,8 @@ async def toggle_subscription(
     """Enable or disable a subscription."""
     edit = EditSubscriptionRequest(enabled=switch == "enable")
     edited = await get_services(request).subscriptions.edit(user.caller.actor, subscription_id, edit)
-    return render_toast(f"Subscription {edited.name} {switch}d", triggers=DONE_EVENT)
+    effect = "alerts since it was disabled are sent now" if edited.enabled else "alerts wait until it is enabled"
+    return render_toast(f"Subscription {edited.name} {switch}d: {effect}", triggers=DONE_EVENT)
 
 
 @router.get("/notifications/{subscription_id}/confirm-delete")

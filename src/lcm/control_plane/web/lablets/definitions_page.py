@@ -10,14 +10,27 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ValidationError
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.http.api.definitions import DefinitionNamePath, DefinitionVersionPath
+from lcm.control_plane.http.api.definitions import (
+    DefinitionNamePath,
+    DefinitionVersionPath,
+    TeamQuery,
+    find_visible,
+    require_switch,
+)
 from lcm.control_plane.lablets.definition_preview import preview_definition_change
-from lcm.control_plane.lablets.definitions import add_definition, read_definition, set_definition_enabled
+from lcm.control_plane.lablets.definitions import (
+    add_definition,
+    definition_not_found,
+    read_definition,
+    set_definition_enabled,
+)
 from lcm.control_plane.records.idempotency import run_idempotent
-from lcm.control_plane.records.kinds import DEFINITIONS, LABLETS
+from lcm.control_plane.records.kinds import DEFINITIONS, LABLETS, in_team
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
-from lcm.control_plane.web.auth import AdminUser, CurrentUser, OperatorUser, is_fragment
+from lcm.control_plane.teams.choice import choose_team, depend_on_team
+from lcm.control_plane.teams.visibility import definitions_in_scope, lablets_in_scope
+from lcm.control_plane.web.auth import CreatorUser, InstructorUser, SwitchUser, is_fragment
 from lcm.control_plane.web.forms import (
     FormState,
     field_problems,
@@ -27,6 +40,8 @@ from lcm.control_plane.web.forms import (
     problem_by_field,
     read_form,
 )
+from lcm.control_plane.web.lablets.create import teams_to_create_in
+from lcm.control_plane.web.lablets.list_page import visible_teams
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
 from lcm.core import clock
 from lcm.model.change_preview import DefinitionAction
@@ -36,6 +51,7 @@ from lcm.model.problems import HTTP_STATUS_BY_CODE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lcm.control_plane.auth.roles import Scope
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
     from lcm.model.lablet.record import LabletDefinition
@@ -45,6 +61,7 @@ MAX_DEFINITIONS = 500
 _FORM_FIELDS: Final = (
     "name",
     "version",
+    "team",
     "description",
     "topology",
     "cpu_cores",
@@ -74,20 +91,21 @@ class SavedDefinition(BaseModel):
 
 
 @router.get("/definitions")
-async def definitions_page(request: Request, user: CurrentUser) -> HTMLResponse:
+async def definitions_page(request: Request, user: InstructorUser) -> HTMLResponse:
     """The whole page, or only the table for a refresh by a script."""
     store = get_services(request).context.store
     q = request.query_params.get("q", "").strip()[:100]
-    page = await store.find(
-        DEFINITIONS, Where(contains={"name": q} if q else {}), sort=Sort("name"), limit=MAX_DEFINITIONS
-    )
+    scope = user.caller.scope
+    where = Where(any_of=definitions_in_scope(scope), contains={"name": q} if q else {})
+    page = await store.find(DEFINITIONS, where, sort=Sort("name"), limit=MAX_DEFINITIONS)
     definitions = [LabletDefinitionSummary.model_validate_json(each.body) for each in page.items]
     definitions.sort(key=lambda each: (each.created_at, each.id), reverse=True)
     definitions.sort(key=lambda each: each.name)
     values: dict[str, Any] = {
         "definitions": definitions,
         "newest": _newest_enabled(definitions),
-        "used": await _lablets_per_definition(store),
+        "used": await _lablets_per_definition(store, scope),
+        "teams": await visible_teams(get_services(request), user),
         "truncated": page.next_cursor is not None,
         "limit": MAX_DEFINITIONS,
         "q": q,
@@ -98,36 +116,44 @@ async def definitions_page(request: Request, user: CurrentUser) -> HTMLResponse:
 
 
 @router.get("/definitions/new")
-async def new_definition_form(request: Request, user: OperatorUser) -> HTMLResponse:
+async def new_definition_form(request: Request, user: CreatorUser) -> HTMLResponse:
     """An empty form, or a copy of another version."""
-    like = request.query_params.get("like", "")
-    values = (
-        copied_definition_values(await read_definition(get_services(request).context.store, like))
-        if like
-        else dict(_EMPTY_FORM)
-    )
-    return render_fragment("definitions/_form.html", form=FormState(values))
+    services, like = get_services(request), request.query_params.get("like", "")
+    values = dict(_EMPTY_FORM)
+    if like:
+        copied = await read_definition(services.context.store, like)
+        if not user.caller.scope.manages(copied.team):
+            raise definition_not_found(like)
+        values = copied_definition_values(copied)
+    teams = await teams_to_create_in(services, user)
+    return render_fragment("definitions/_form.html", form=FormState(values), teams=teams, user=user)
 
 
 @router.post("/definitions/save")
-async def save_definition(request: Request, user: OperatorUser) -> HTMLResponse:
+async def save_definition(request: Request, user: CreatorUser) -> HTMLResponse:
     """Create a version. An invalid form is shown again, with its problems and everything that was typed."""
     fields = await read_form(request)
+    services = get_services(request)
+    shared: dict[str, Any] = {"teams": await teams_to_create_in(services, user), "user": user}
     create_request, form = parse_definition_form(definition_form_values(fields))
     if create_request is None:
-        return render_fragment("definitions/_form.html", status=422, form=form)
-
-    async def attempt(tx: Transaction) -> SavedDefinition:
-        definition, created = await add_definition(tx, create_request, user.caller.name)
-        return SavedDefinition(id=definition.id, created=created)
-
-    unit_of_work, key = get_services(request).context.unit_of_work, form_key(request, user.caller, fields)
+        return render_fragment("definitions/_form.html", status=422, form=form, **shared)
+    key = form_key(request, user.caller, fields)
     try:
-        body = await run_idempotent(unit_of_work, user.caller.actor, key, attempt)
+        team = choose_team(await services.directory.teams(), user.caller, create_request.team)
+        team_id = "" if team is None else team.id
+
+        async def attempt(tx: Transaction) -> SavedDefinition:
+            await depend_on_team(tx, team_id)
+            definition, created = await add_definition(tx, create_request, user.caller.name, team_id)
+            return SavedDefinition(id=definition.reference, created=created)
+
+        body = await run_idempotent(services.context.unit_of_work, user.caller.actor, key, attempt)
     except ProblemError as error:
         problems = problem_by_field(error, _FORM_FIELDS)
         status = HTTP_STATUS_BY_CODE.get(error.code, 409)
-        return render_fragment("definitions/_form.html", status=status, form=FormState(form.values, problems))
+        form = FormState(form.values, problems)
+        return render_fragment("definitions/_form.html", status=status, form=form, **shared)
     saved = SavedDefinition.model_validate_json(body)
     outcome = "created" if saved.created else "already exists with the same content"
     response = render_toast(f"{saved.id} {outcome}", triggers=DONE_EVENT)
@@ -137,26 +163,35 @@ async def save_definition(request: Request, user: OperatorUser) -> HTMLResponse:
 
 @router.get("/definitions/{name}/{version}/topology")
 async def topology_dialog(
-    request: Request, user: CurrentUser, name: DefinitionNamePath, version: DefinitionVersionPath
+    request: Request,
+    user: InstructorUser,
+    name: DefinitionNamePath,
+    version: DefinitionVersionPath,
+    team: TeamQuery = None,
 ) -> HTMLResponse:
     """The topology as it was written."""
-    definition = await read_definition(get_services(request).context.store, f"{name}@{version}")
+    services = get_services(request)
+    found = await find_visible(services, user.caller, name, version, team)
+    definition = await read_definition(services.context.store, found.id)
     return render_fragment("definitions/_topology.html", definition=definition)
 
 
 @router.get("/definitions/{name}/{version}/confirm-disable")
 async def confirm_disable(
-    request: Request, user: AdminUser, name: DefinitionNamePath, version: DefinitionVersionPath
+    request: Request,
+    user: SwitchUser,
+    name: DefinitionNamePath,
+    version: DefinitionVersionPath,
+    team: TeamQuery = None,
 ) -> HTMLResponse:
     """What disabling a version would do."""
-    definition_id = f"{name}@{version}"
-    preview = await preview_definition_change(
-        get_services(request).context.store, definition_id, DefinitionAction.DISABLE
-    )
+    services = get_services(request)
+    found = await find_visible(services, user.caller, name, version, team)
+    preview = await preview_definition_change(services.context.store, found, DefinitionAction.DISABLE)
     return render_fragment(
         "shared/_confirm_disable.html",
-        action_url=f"/definitions/{name}/{version}/disable",
-        what=definition_id,
+        action_url=f"/definitions/{name}/{version}/disable{_team_query(found)}",
+        what=found.reference,
         effect=preview.effect,
     )
 
@@ -164,20 +199,28 @@ async def confirm_disable(
 @router.post("/definitions/{name}/{version}/{switch}")
 async def toggle_definition(
     request: Request,
-    user: AdminUser,
+    user: SwitchUser,
     name: DefinitionNamePath,
     version: DefinitionVersionPath,
     switch: Annotated[str, Path(pattern="^(enable|disable)$")],
+    team: TeamQuery = None,
 ) -> HTMLResponse:
     """Enable or disable a version for new lablets."""
-    definition_id, enabled = f"{name}@{version}", switch == "enable"
+    enabled = switch == "enable"
     key = form_key(request, user.caller, await read_form(request))
+    services = get_services(request)
+    found = await find_visible(services, user.caller, name, version, team)
+    require_switch(user.caller, found)
 
     async def attempt(tx: Transaction) -> LabletDefinition:
-        return await set_definition_enabled(tx, definition_id, enabled=enabled)
+        return await set_definition_enabled(tx, found.id, enabled=enabled)
 
-    await run_idempotent(get_services(request).context.unit_of_work, user.caller.actor, key, attempt)
-    return render_toast(f"{definition_id} {'enabled' if enabled else 'disabled'}", triggers=DONE_EVENT)
+    await run_idempotent(services.context.unit_of_work, user.caller.actor, key, attempt)
+    return render_toast(f"{found.reference} {'enabled' if enabled else 'disabled'}", triggers=DONE_EVENT)
+
+
+def _team_query(definition: LabletDefinitionSummary) -> str:
+    return f"?team={definition.team}" if definition.team else ""
 
 
 def definition_form_values(fields: dict[str, list[str]]) -> dict[str, str]:
@@ -192,6 +235,8 @@ def parse_definition_form(values: Mapping[str, str]) -> tuple[CreateDefinitionRe
     needs |= {name: [each for each in _SEPARATOR.split(values.get(name, "")) if each] for name in _LIST_FIELDS}
     needs |= {"license": values.get("license") == "on", "cml_version": values.get("cml_version") or None}
     request: dict[str, Any] = {name: values.get(name, "") for name in ("name", "version", "description", "topology")}
+    if values.get("team"):
+        request["team"] = values["team"]
     if values.get("time_to_live_minutes"):
         request["time_to_live_minutes"] = parse_number(values["time_to_live_minutes"])
     try:
@@ -209,6 +254,7 @@ def copied_definition_values(definition: LabletDefinition) -> dict[str, str]:
     return {
         "name": definition.name,
         "version": "",
+        "team": definition.team,
         "description": definition.description,
         "topology": definition.topology,
         "cpu_cores": f"{needs.cpu_cores:.15g}",
@@ -233,16 +279,16 @@ def _definition_problems(error: ValidationError) -> dict[str, str]:
 
 
 def _newest_enabled(definitions: list[LabletDefinitionSummary]) -> set[str]:
-    """The newest enabled version of each name, which is the default version."""
-    first: dict[str, str] = {}
+    """The newest enabled version of each name in each team, which is the default version."""
+    first: dict[tuple[str, str], str] = {}
     for each in definitions:
         if each.enabled:
-            first.setdefault(each.name, each.id)
+            first.setdefault((each.team, each.name), each.id)
     return set(first.values())
 
 
-async def _lablets_per_definition(store: Store) -> dict[str, int]:
-    """How many current lablets use each version."""
-    current = Where(at_least={"shown_until": clock.now().isoformat()})
-    rows = await store.count_by(LABLETS, ["definition"], current)
-    return {str(values[0]): count for values, count, _ in rows}
+async def _lablets_per_definition(store: Store, scope: Scope) -> dict[str, int]:
+    """How many current lablets use each version, by team and version."""
+    current = Where(at_least={"shown_until": clock.now().isoformat()}, either=lablets_in_scope(scope))
+    rows = await store.count_by(LABLETS, ["team", "definition"], current)
+    return {in_team(str(values[0] or ""), str(values[1])): count for values, count, _ in rows}

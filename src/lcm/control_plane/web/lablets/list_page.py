@@ -12,7 +12,8 @@ from lcm.control_plane.records.kinds import DEFINITIONS, LABLETS, WORKERS
 from lcm.control_plane.records.search_text import search_condition
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
-from lcm.control_plane.web.auth import CurrentUser, is_fragment
+from lcm.control_plane.teams.visibility import definitions_in_scope, lablets_in_scope
+from lcm.control_plane.web.auth import MemberUser, is_fragment
 from lcm.control_plane.web.forms import query_ids
 from lcm.control_plane.web.list_query import ListQuery, read_list_page
 from lcm.control_plane.web.rendering import render_fragment, render_page
@@ -25,12 +26,17 @@ from lcm.model.worker.record import Worker
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lcm.control_plane.auth.roles import Scope
+    from lcm.control_plane.services import Services
     from lcm.control_plane.store.port import FieldValue, Store, StoredDocument
+    from lcm.control_plane.web.auth import WebUser
 
 
 router = APIRouter(include_in_schema=False)
 MAX_LABLETS_SHOWN = 50
 _MAX_DEFINITIONS = 500
+NO_TEAM = "none"
+"""In the filter: what no team has. Ids of teams are longer."""
 _VIEW_FILTERS: Final[dict[str, dict[str, list[FieldValue]]]] = {
     "waiting": {"status": [LabletStatus.PENDING_SCHEDULING.value]},
     "moving": {"urgency": [int(LabletUrgency.IN_PROGRESS)]},
@@ -57,6 +63,7 @@ class LabletListQuery(ListQuery):
     owner: str = ""
     definition: str = ""
     worker: str = ""
+    team: str = ""
 
     def where(self) -> Where:
         """The filter for the store. Lablets that ended some time ago are shown only on request."""
@@ -75,6 +82,8 @@ class LabletListQuery(ListQuery):
             any_of["definition" if "@" in self.definition else "definition_name"] = [self.definition]
         if self.worker:
             any_of["worker_id"] = [self.worker]
+        if self.team:
+            any_of["team"] = ["" if self.team == NO_TEAM else self.team]
         return Where(
             any_of=any_of,
             at_least=at_least,
@@ -110,10 +119,11 @@ async def lablet_rows(store: Store, stored: Sequence[StoredDocument]) -> list[La
     ]
 
 
-async def lablet_rows_by_id(store: Store, ids: Sequence[str]) -> list[LabletRow]:
-    """Rows of the lablets that exist, in the order of `ids`."""
+async def lablet_rows_by_id(store: Store, ids: Sequence[str], scope: Scope) -> list[LabletRow]:
+    """Rows of the lablets that exist and may be seen, in the order of `ids`."""
     documents = await store.get_many(LABLETS, ids)
-    return await lablet_rows(store, [documents[each] for each in ids if each in documents])
+    rows = await lablet_rows(store, [documents[each] for each in ids if each in documents])
+    return [row for row in rows if scope.sees(row.lablet.team, row.lablet.owner)]
 
 
 async def worker_names(store: Store, ids: Iterable[str]) -> dict[str, str]:
@@ -131,14 +141,15 @@ async def lablets_on_worker(store: Store, worker_id: str) -> list[Lablet]:
     return [Lablet.model_validate_json(each.body) for each in page.items]
 
 
-async def lablet_view_counts(store: Store) -> dict[str, tuple[str, int]]:
+async def lablet_view_counts(store: Store, scope: Scope) -> dict[str, tuple[str, int]]:
     """The title and the number of lablets of each view."""
-    present = Where(at_least={"shown_until": clock.now().isoformat()})
+    either = lablets_in_scope(scope)
+    present = Where(at_least={"shown_until": clock.now().isoformat()}, either=either)
     rows = await store.count_by(LABLETS, ["urgency", "status"], present)
     # During an upgrade an older version may write records without this field; the next start fills it in.
     counted = [(int(str(rank)), str(status), count) for (rank, status), count, _ in rows if rank is not None]
     shown = sum(count for _, _, count in counted)
-    total = sum(count for _, count, _ in await store.count_by(LABLETS, ["status"]))
+    total = sum(count for _, count, _ in await store.count_by(LABLETS, ["status"], Where(either=either)))
     view_counts = {
         "": shown,
         "problems": sum(count for rank, _, count in counted if rank <= LAST_LABLET_PROBLEM),
@@ -151,32 +162,44 @@ async def lablet_view_counts(store: Store) -> dict[str, tuple[str, int]]:
 
 
 @router.get("/lablets")
-async def lablets_page(request: Request, user: CurrentUser) -> HTMLResponse:
+async def lablets_page(request: Request, user: MemberUser) -> HTMLResponse:
     """The whole page, or only the table and the counts for a refresh by a script."""
-    store = get_services(request).context.store
+    store, scope = get_services(request).context.store, user.caller.scope
     query = LabletListQuery.from_query(request.query_params)
-    documents, values = await read_list_page(store, LABLETS, query)
-    values |= {"rows": await lablet_rows(store, documents), "views": await lablet_view_counts(store)}
+    documents, values = await read_list_page(store, LABLETS, query, lablets_in_scope(scope))
+    values |= {"rows": await lablet_rows(store, documents), "views": await lablet_view_counts(store, scope)}
+    values["teams"] = await visible_teams(get_services(request), user)
     if is_fragment(request):
         return render_fragment("lablets/_table_live.html", user=user, **values)
-    names = await definition_names(store)
+    names = await definition_names(store, scope)
     values |= {
         "definitions": names if not query.definition or query.definition in names else [*names, query.definition],
         "statuses": list(LabletStatus),
-        "worker_name": (await worker_names(store, [query.worker])).get(query.worker, "") if query.worker else "",
+        "worker_name": (await worker_names(store, [query.worker])).get(query.worker, "")
+        if query.worker and scope.everything
+        else "",
         "defined": bool(names),
     }
     return await render_page(request, user, "lablets/list.html", here="lablets", title="Lablets", **values)
 
 
 @router.get("/lablets/rows")
-async def changed_rows(request: Request, user: CurrentUser) -> HTMLResponse:
+async def changed_rows(request: Request, user: MemberUser) -> HTMLResponse:
     """Rows that changed; each replaces its row on the page."""
-    rows = await lablet_rows_by_id(get_services(request).context.store, query_ids(request))
-    return render_fragment("lablets/_rows.html", rows=rows, user=user)
+    rows = await lablet_rows_by_id(get_services(request).context.store, query_ids(request), user.caller.scope)
+    teams = await visible_teams(get_services(request), user)
+    return render_fragment("lablets/_rows.html", rows=rows, user=user, teams=teams)
 
 
-async def definition_names(store: Store) -> list[str]:
-    """The distinct names of all definitions."""
-    stored = (await store.find(DEFINITIONS, sort=Sort("name"), limit=_MAX_DEFINITIONS)).items
+async def visible_teams(services: Services, user: WebUser) -> dict[str, str]:
+    """The names of the teams that the user may see, by id, in the order of names."""
+    teams, scope = (await services.directory.teams()).by_id.values(), user.caller.scope
+    seen = [team for team in teams if scope.everything or team.id in scope.all_teams]
+    return {team.id: team.name for team in sorted(seen, key=lambda each: each.name)}
+
+
+async def definition_names(store: Store, scope: Scope) -> list[str]:
+    """The distinct names of the definitions that the user may see."""
+    seen = Where(any_of=definitions_in_scope(scope))
+    stored = (await store.find(DEFINITIONS, seen, sort=Sort("name"), limit=_MAX_DEFINITIONS)).items
     return list(dict.fromkeys(LabletDefinitionSummary.model_validate_json(each.body).name for each in stored))

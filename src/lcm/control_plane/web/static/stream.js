@@ -6,11 +6,12 @@ const HIDDEN = 60000;
 const CATCH_UP_PAUSE = 2000;
 
 export class Stream {
-  constructor(url, { onEvent, onState, catchUp }) {
+  constructor(url, { onEvent, onState, catchUp, check = "/api/whoami" }) {
     this.url = url;
     this.onEvent = onEvent;
     this.onState = onState;
     this.catchUp = catchUp;
+    this.check = check; // says whether the session goes on
     this.source = null;
     this.state = "waiting";
     this.pause = FIRST_PAUSE;
@@ -76,7 +77,7 @@ export class Stream {
   async #reconnect() {
     clearTimeout(this.retry);
     try {
-      const response = await fetch("/api/whoami", { cache: "no-store", signal: AbortSignal.timeout(8000) });
+      const response = await fetch(this.check, { cache: "no-store", signal: AbortSignal.timeout(8000) });
       if (response.status === 401) return this.#signedOut();
       if (!response.ok) throw new Error(String(response.status));
     } catch {

@@ -82,6 +82,7 @@ async def _detail_values(services: Services, user: WebUser, worker_id: str) -> d
         "decision": explanation.decision,
         "problem": worker_problem(worker),
         "override": worker.override if worker.override is not None and worker.override.active(now) else None,
+        "schedules": await services.schedules.statuses_of(worker),
         "actions": _offered_actions(worker) if user.can_operate else [],
         "changeable": changeable,
         "license_operations": license_operations(worker) if changeable else [],

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
@@ -134,10 +134,18 @@ async def row_metrics(request: Request, user: CurrentUser) -> HTMLResponse:
     return render_fragment("workers/_row_metrics.html", metrics=metrics)
 
 
+def _split_url(text: str) -> SplitResult:
+    """The parts of the URL that a browser names; of text that is none, nothing."""
+    try:
+        return urlsplit(text)
+    except ValueError:  # such as http://[
+        return urlsplit("")
+
+
 @router.get("/fleet/summary")
 async def fleet_summary(request: Request, user: CurrentUser) -> HTMLResponse:
     """The header of every page: counts, cost, hold and breakers."""
-    current_url = urlsplit(request.headers.get("HX-Current-URL", ""))
+    current_url = _split_url(request.headers.get("HX-Current-URL", ""))
     query = (
         WorkerListQuery.from_query(QueryParams(current_url.query)) if current_url.path == WorkerListQuery.path else None
     )
@@ -219,14 +227,22 @@ async def worker_rows(store: Store, stored: Sequence[StoredDocument]) -> list[Wo
 
 
 async def _failure_reasons(store: Store, ids: Sequence[str]) -> dict[str, str]:
-    steps = await asyncio.gather(
-        *(store.read_journal(topics=[WORKER_HISTORY], subjects=[each], newest_first=True, limit=1) for each in ids)
-    )
-    return {
-        each: WorkerHistoryEntry.model_validate_json(step[0].body).reason
-        for each, step in zip(ids, steps, strict=True)
-        if step
-    }
+    """The reason of the last step of each worker: with one read for most of them, as a page may have fifty."""
+    if not ids:
+        return {}
+    limit = 2 * len(ids)
+    newest = await store.read_journal(topics=[WORKER_HISTORY], subjects=ids, newest_first=True, limit=limit)
+    found = {entry.subject: entry for entry in reversed(newest)}
+    if len(newest) == limit:  # older entries were left out
+        others = [each for each in ids if each not in found]
+        steps = await asyncio.gather(
+            *(
+                store.read_journal(topics=[WORKER_HISTORY], subjects=[each], newest_first=True, limit=1)
+                for each in others
+            )
+        )
+        found |= {each: step[0] for each, step in zip(others, steps, strict=True) if step}
+    return {each: WorkerHistoryEntry.model_validate_json(entry.body).reason for each, entry in found.items()}
 
 
 async def worker_rows_by_id(store: Store, ids: Sequence[str]) -> list[WorkerRow]:

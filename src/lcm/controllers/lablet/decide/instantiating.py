@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lcm.controllers.lablet.decide.decision import (
@@ -17,9 +18,11 @@ from lcm.controllers.lablet.decide.ending import fail_lablet, release_lablet
 from lcm.controllers.lablet.decide.predicates import (
     POLL_SECONDS,
     lab_marker,
+    removable_leftovers,
     seconds_in_status,
     worker_restarted_since_lab,
 )
+from lcm.controllers.lablet.decide.stopping import removal_step
 from lcm.controllers.lablet.observation import LAB_DEFINED, LAB_STOPPED, Visibility
 from lcm.model.lablet.status import LabletStatus
 
@@ -51,6 +54,9 @@ def decide(lablet: Lablet, worker: Worker, observed: Observation, policy: Lablet
     if lab.visibility is Visibility.NOT_OBSERVED:
         message = f"the CML of worker {worker.name} cannot be queried: {lab.error}"
         return retry("instantiating.not_observed", lab.error, message=message)
+    if observed.leftover is not None:
+        # Both labs have the same ports, and their nodes would count twice.
+        return replace(removal_step(observed.leftover, observed), rule="instantiating.leftover")
     if lab.visibility is Visibility.ABSENT:
         return _decide_absent(lablet, observed, now)
     return _decide_present(lablet, worker, observed, now)
@@ -59,7 +65,7 @@ def decide(lablet: Lablet, worker: Worker, observed: Observation, policy: Lablet
 def lab_imported(lablet: Lablet, worker: Worker, lab_id: str, now: datetime) -> Decision:
     """Record the id of a lab that CML has created. It is started right after, so its start time is recorded, too."""
     reason = f"CML created lab {lab_id} from {lablet.definition}"
-    return _record_lab(lab_id, worker, "instantiating.imported", reason, now)
+    return _record_lab(lablet, lab_id, worker, "instantiating.imported", reason, now)
 
 
 def import_rejected(lablet: Lablet, cause: str) -> Decision:
@@ -93,7 +99,7 @@ def _decide_present(lablet: Lablet, worker: Worker, observed: Observation, now: 
     lab = observed.lab
     assert lab.id is not None
     if lablet.lab_id is None:
-        return _record_lab(lab.id, worker, "instantiating.found", f"lab {lab.id} has its marker", now)
+        return _record_lab(lablet, lab.id, worker, "instantiating.found", f"lab {lab.id} has its marker", now)
     restarted = worker_restarted_since_lab(lablet, worker)
     if lab.state == LAB_DEFINED or (lab.state == LAB_STOPPED and restarted):
         if LabOperation.START.value in observed.recent_operations:
@@ -126,8 +132,10 @@ def record_lab_restart(status: LabletStatus, worker: Worker, now: datetime) -> D
     return act_and_continue(f"{status.value.lower()}.restarted", reason, write)
 
 
-def _record_lab(lab_id: str, worker: Worker, rule: str, reason: str, now: datetime) -> Decision:
+def _record_lab(lablet: Lablet, lab_id: str, worker: Worker, rule: str, reason: str, now: datetime) -> Decision:
     fields: dict[str, Any] = {"lab_id": lab_id, "lab_started_at": _lab_start_time(worker, now)}
+    if gone := tuple(left.marker for left in removable_leftovers(lablet, worker)):
+        fields["removed_labs"] = gone  # or there would be no new lab yet
     return act_and_continue(rule, reason, WriteStatus(LabletStatus.INSTANTIATING, reason, fields=fields))
 
 

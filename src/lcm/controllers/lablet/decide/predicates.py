@@ -10,7 +10,7 @@ from lcm.model.worker.status import DesiredStatus, WorkerStatus
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lcm.model.lablet.record import Lablet
+    from lcm.model.lablet.record import AbandonedLab, Lablet
     from lcm.model.worker.record import Worker
 
 POLL_SECONDS: Final = 5.0
@@ -21,8 +21,16 @@ NEWER_VERSION_RECHECK_SECONDS: Final = 30.0
 
 
 def lab_marker(lablet: Lablet) -> str:
-    """The marker of its lab. Every placement has its own: the lab is on another instance or is created again."""
+    """The marker of its lab. Every placement and reset has its own: the lab is created again, here or elsewhere."""
     return f"{lablet.id}.{lablet.placement_attempt}"
+
+
+def removable_leftovers(lablet: Lablet, worker: Worker) -> tuple[AbandonedLab, ...]:
+    """Labs on this worker that it left behind, such as by a reset, and that are certainly its own: their ids are known.
+
+    It removes them before it makes another: they use its ports, and their nodes count.
+    """
+    return tuple(left for left in lablet.left_behind if left.worker_id == worker.id and left.lab_id is not None)
 
 
 def seconds_in_status(lablet: Lablet, now: datetime) -> float:

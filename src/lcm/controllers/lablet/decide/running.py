@@ -29,9 +29,12 @@ INITIAL_PERIOD: Final = 300.0
 
 def check_interval(lablet: Lablet, now: datetime) -> float:
     """Seconds between two queries of the lab."""
-    began = lablet.running_since or lablet.status_since
     complete = bool(lablet.endpoints) and all(node.addresses for node in lablet.endpoints)
-    return CHECK_INTERVAL if complete or (now - began).total_seconds() > INITIAL_PERIOD else INITIAL_CHECK_INTERVAL
+    return (
+        CHECK_INTERVAL
+        if complete or (now - lablet.status_since).total_seconds() > INITIAL_PERIOD
+        else INITIAL_CHECK_INTERVAL
+    )
 
 
 def decide(lablet: Lablet, worker: Worker, observed: Observation, _policy: LabletPolicy, now: datetime) -> Decision:

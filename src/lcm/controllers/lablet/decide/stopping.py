@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from lcm.controllers.lablet.decide.decision import Decision
     from lcm.controllers.lablet.deps import LabletPolicy
-    from lcm.controllers.lablet.observation import Observation
+    from lcm.controllers.lablet.observation import LabObservation, Observation
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
@@ -53,6 +53,8 @@ def _decide_step(lablet: Lablet, worker: Worker, observed: Observation, now: dat
     if lab.visibility is Visibility.NOT_OBSERVED:
         message = f"the CML of worker {worker.name} cannot be queried: {lab.error}"
         return retry("stopping.not_observed", lab.error, message=message)
+    if observed.leftover is not None:
+        return replace(removal_step(observed.leftover, observed), rule="stopping.leftover")
     if lab.visibility is Visibility.ABSENT:
         if lablet.lab_id is None and observed.import_may_complete:
             reason = "an import with a lost response may still complete, and its lab must not be left behind"
@@ -71,6 +73,12 @@ def _decide_step(lablet: Lablet, worker: Worker, observed: Observation, now: dat
         return act_and_continue(
             "stopping.found", reason, WriteStatus(LabletStatus.STOPPING, reason, fields={"lab_id": lab.id})
         )
+    return removal_step(lab, observed)
+
+
+def removal_step(lab: LabObservation, observed: Observation) -> Decision:
+    """The next step that removes a lab."""
+    assert lab.id is not None
     call = next_removal_operation(lab.state)
     if call.value in observed.recent_operations:
         return wait(f"stopping.{call.value}", f"requested: {call.value}; {lab.progress}", after=_REMOVAL_POLL_SECONDS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import structlog
 
@@ -24,9 +24,11 @@ from lcm.model.worker.requests import (
     LaunchIntentRequest,
     LicenseStatusUpdate,
     MaintenanceRequest,
+    ScheduleStepRequest,
     WorkerDecision,
     WorkerStatusUpdate,
 )
+from lcm.model.worker.status import DesiredStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
         ChangeHost,
         ConditionUpdate,
         Decision,
+        FollowSchedule,
         StoreLaunchIntent,
         WriteLicenseStatus,
         WriteStatus,
@@ -119,6 +122,12 @@ class ControlPlaneWriter:
         """Begin or end the move of a worker to another host."""
         body = MaintenanceRequest(step=change.step.value, version=worker.version, reason=_reason_text(change.reason))
         return await self.internal.write_maintenance(self._leader(), worker.id, body)
+
+    async def follow_schedule(self, worker: Worker, action: FollowSchedule) -> Worker:
+        """Let a schedule stop or start the worker."""
+        step: Literal["start", "stop"] = "start" if action.desired is DesiredStatus.RUNNING else "stop"
+        body = ScheduleStepRequest(step=step, version=worker.version, reason=_reason_text(action.reason))
+        return await self.internal.write_schedule_step(self._leader(), worker.id, body)
 
     async def audit(self, worker: Worker, label: str, reason: str) -> None:
         """Write a decision that changes no record to the audit log."""

@@ -2,101 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
-from lcm.client.errors import NotPossibleNowError, VersionConflictError
-from lcm.cloud.errors import (
-    CloudError,
-    CloudOutcomeUnknownError,
-    InsufficientCapacityError,
-    LaunchTokenMismatchError,
-    UnsupportedInZoneError,
-)
 from lcm.controllers.common.actions import ActionKind, PassInterruptedError, requeue_if_interrupted
 from lcm.controllers.worker.act.control_plane_writer import decision_report, merge_conditions
+from lcm.controllers.worker.act.desired_status import DesiredStatusChanger
+from lcm.controllers.worker.act.instance_calls import InstanceCaller
+from lcm.controllers.worker.act.reconcile_pass import ReconcilePass
 from lcm.controllers.worker.decide import decide
-from lcm.controllers.worker.decide.pending import DEFINITE_ERRORS, launch_failed, launched
 from lcm.controllers.worker.decide.shared.forecast import forecast
-from lcm.controllers.worker.decide.shared.instance import BY_DISCOVERY, instance_call_failed
+from lcm.controllers.worker.decide.shared.instance import BY_DISCOVERY
 from lcm.controllers.worker.decide.shared.license_release import MAX_RELEASES_PER_REGION
 from lcm.controllers.worker.decide.shared.waiting import bound_wait
 from lcm.controllers.worker.decision import (
     ChangeHost,
     ChangeInstance,
     CheckIdle,
-    CloudCall,
     DeregisterLicense,
     Drain,
+    FollowSchedule,
     Launch,
     RegisterLicense,
     StoreLaunchIntent,
     WriteAuditEntry,
     WriteLicenseStatus,
     WriteStatus,
-    wait,
 )
-from lcm.controllers.worker.memory import AttemptCalls, CapacityRefusal, UnsupportedLaunch
 from lcm.core import clock
-from lcm.core.authorization import NotAuthorizedError, authorized
-from lcm.core.controller.effects import EffectTimeoutError
+from lcm.core.authorization import authorized
 from lcm.core.controller.resources import ReconciliationResult
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lcm.cloud.spi import CloudProviderSPI
-    from lcm.cloud.types import Instance, InstanceState
-    from lcm.controllers.common.actions import Effect
     from lcm.controllers.worker.act.control_plane_writer import ControlPlaneWriter, DecisionReporter
     from lcm.controllers.worker.act.idle_check import IdleChecker
     from lcm.controllers.worker.act.license_tasks import LicenseTasks
+    from lcm.controllers.worker.act.reconcile_pass import CloudCalls
     from lcm.controllers.worker.decision import Action, Decision
     from lcm.controllers.worker.deps import Policy
     from lcm.controllers.worker.fleet_cache import FleetCache
     from lcm.controllers.worker.memory import WorkerMemory
     from lcm.controllers.worker.metrics.prometheus import Counters
     from lcm.controllers.worker.observe.observation import Observation
-    from lcm.core.authorization import SendAuthorization
     from lcm.model.worker.conditions import Condition
     from lcm.model.worker.record import Worker
 
 log = structlog.get_logger(__name__)
-
-_MAX_LAUNCH_WRITES = 10
-REFUSED_SECONDS = 60.0
-"""Seconds until a step of maintenance that the control plane refused is decided again."""
-
-
-@dataclass(slots=True)
-class ReconcilePass:
-    """One pass: the current worker, what is remembered of it, and when the leader's term began (boot-time clock)."""
-
-    worker: Worker
-    memory: WorkerMemory
-    term_began: float
-    authorization: SendAuthorization | None = None  # of the next call
-    observed: Observation | None = None
-    intent_stored: bool = False
-    read_only: bool = True
-    settled: bool = False  # whether the next pass does nothing, as far as is known
-    outdated: bool = False  # whether this pass changed what was observed: a forecast needs a new observation
-
-
-@dataclass(frozen=True, slots=True)
-class CloudCalls:
-    """How the cloud is called: `authorize` before reading what a call is based on, `effect` makes it.
-
-    `track` polls its instance closely.
-    """
-
-    cloud: CloudProviderSPI
-    authorize: Callable[[], SendAuthorization]
-    effect: Effect
-    track: Callable[[str, str], None]
 
 
 class ActionExecutor:
@@ -116,6 +71,8 @@ class ActionExecutor:
     ) -> None:
         self._calls = calls
         self._writer = writer
+        self._instances = InstanceCaller(calls, writer, counters, self._write_status)
+        self._desired_status = DesiredStatusChanger(writer)
         self._cache = cache
         self._license_tasks = license_tasks
         self._idle_checker = idle_checker
@@ -172,9 +129,9 @@ class ActionExecutor:
                 current.worker = await self._writer.intent(current.worker, action)
                 current.intent_stored = True
             case Launch():
-                return await self._launch(current, action)
+                return await self._instances.launch(current, action)
             case ChangeInstance():
-                return await self._change_instance(current, action.call)
+                return await self._instances.change(current, action.call)
             case WriteLicenseStatus():
                 current.worker = await self._writer.license(current.worker, action)
                 self._count_license(action)
@@ -186,8 +143,8 @@ class ActionExecutor:
                     self._license_tasks.deregister(current.worker)
             case Drain():
                 return await self._idle_checker.drain(current.worker, action)
-            case ChangeHost():
-                return await self._change_host(current, action)
+            case ChangeHost() | FollowSchedule():
+                return await self._desired_status.change(current, action)
             case WriteAuditEntry():
                 await self._writer.audit(current.worker, action.label, action.reason)
         return None
@@ -203,21 +160,6 @@ class ActionExecutor:
                     await self._execute_action(current, consequence)
                 return follows
         return decision
-
-    async def _change_host(self, current: ReconcilePass, action: ChangeHost) -> Decision:
-        """The control plane has the last word on lablets, holds and MIN_WORKERS."""
-        try:
-            current.worker = await self._writer.change_host(current.worker, action)
-        except NotPossibleNowError as refusal:
-            return wait("maintenance.refused", refusal.detail, after=REFUSED_SECONDS)
-        log.info(
-            "a worker moves to another host",
-            worker=current.worker.id,
-            name=current.worker.name,
-            step=action.step.value,
-            reason=action.reason,
-        )
-        return wait("maintenance.changing", action.reason, after=0.0)
 
     # Records
 
@@ -319,7 +261,7 @@ class ActionExecutor:
         """Raise if a hold was placed or the worker was changed since the decision."""
         latest = await self._writer.internal.worker_context(current.worker.id)
         # Kept, or the next decision would be made without the hold that is found here.
-        self._cache.update_fleet(latest)
+        await self._cache.update_fleet(latest)
         self._check_no_hold()
         if latest.worker.version != current.worker.version:
             raise PassInterruptedError("the worker was changed meanwhile")
@@ -328,86 +270,3 @@ class ActionExecutor:
         hold = self._cache.hold
         if hold is not None and hold.active(clock.earliest_now()):
             raise PassInterruptedError(f"the fleet is on hold by {hold.by}: {hold.reason}")
-
-    async def _change_instance(self, current: ReconcilePass, call: CloudCall) -> Decision | None:
-        worker = current.worker
-        instance_id = worker.instance_id
-        assert instance_id is not None
-
-        async def change() -> InstanceState:
-            try:
-                if call is CloudCall.START:
-                    return await self._calls.cloud.start_instance(worker.aws_region, instance_id)
-                if call is CloudCall.STOP:
-                    return await self._calls.cloud.stop_instance(worker.aws_region, instance_id)
-                return await self._calls.cloud.terminate_instance(worker.aws_region, instance_id)
-            finally:
-                current.memory.changed_at = clock.boottime()
-
-        try:
-            await self._calls.effect(change, authorization=current.authorization)
-        except NotAuthorizedError:
-            raise
-        except (CloudError, EffectTimeoutError) as error:
-            log.warning("call failed", worker=worker.id, call=call.value, instance=instance_id, error=str(error))
-            if call is CloudCall.START and isinstance(error, InsufficientCapacityError):
-                current.memory.capacity_refusal = CapacityRefusal(worker.generation, clock.boottime())
-            return instance_call_failed(worker, call, error)
-        finally:
-            self._calls.track(worker.aws_region, instance_id)
-        log.info(
-            "instance operation requested", worker=worker.id, name=worker.name, call=call.value, instance=instance_id
-        )
-        return None
-
-    async def _launch(self, current: ReconcilePass, action: Launch) -> Decision:
-        memory = current.memory
-        if memory.calls is None or memory.calls.attempt != action.attempt:
-            # Another process that stored the intent may have made the call as well.
-            memory.calls = AttemptCalls(action.attempt, current.term_began, uncertain=not current.intent_stored)
-        calls, before = memory.calls, memory.calls.uncertain
-
-        async def launch() -> Instance:
-            calls.deadline = float("inf")
-            try:
-                return await self._calls.cloud.launch_instance(action.parameters)
-            finally:
-                calls.deadline = clock.boottime()
-
-        calls.uncertain = True  # until a response arrives: this pass may be cancelled before that
-        try:
-            instance = await self._calls.effect(launch, authorization=current.authorization)
-        except NotAuthorizedError:
-            calls.uncertain = before
-            raise
-        except (CloudError, EffectTimeoutError) as error:
-            if not isinstance(error, CloudOutcomeUnknownError | EffectTimeoutError | LaunchTokenMismatchError):
-                calls.uncertain = before
-            calls.refusal = error if isinstance(error, DEFINITE_ERRORS) else None
-            if isinstance(error, InsufficientCapacityError):
-                memory.capacity_refusal = CapacityRefusal(current.worker.generation, clock.boottime())
-            if isinstance(error, UnsupportedInZoneError):
-                wanted = action.parameters
-                refused = UnsupportedLaunch(current.worker.generation, wanted.instance_type, wanted.subnet_id)
-                memory.record_unsupported(refused, str(error))
-            log.warning("launch failed", worker=current.worker.id, attempt=action.attempt, error=str(error))
-            return launch_failed(current.worker, error, certain=not calls.uncertain)
-        return await self._launched(current, instance)
-
-    async def _launched(self, current: ReconcilePass, instance: Instance) -> Decision:
-        """Record the id of the launched instance, even if the record changed in the meantime."""
-        self._counters.provisioned_count += 1
-        self._calls.track(current.worker.aws_region, instance.id)
-        log.info("instance launched", worker=current.worker.id, name=current.worker.name, instance=instance.id)
-        decision = launched(instance, None)
-        write = decision.actions[0]
-        assert isinstance(write, WriteStatus)
-        for _ in range(_MAX_LAUNCH_WRITES):
-            try:
-                await self._write_status(current, write, decision)
-                break
-            except VersionConflictError:
-                current.worker = await self._writer.internal.worker(current.worker.id)
-                if current.worker.instance_id is not None or current.worker.status is not WorkerStatus.PENDING:
-                    raise
-        return decision.without(write)

@@ -22,6 +22,7 @@ from lcm.controllers.worker.decide.shared.hold import apply_hold
 from lcm.controllers.worker.decide.shared.license import deregistration_result
 from lcm.controllers.worker.decide.shared.license_release import note_hold
 from lcm.controllers.worker.decide.shared.maintenance import note_health
+from lcm.controllers.worker.decide.shared.schedule import with_schedule
 from lcm.controllers.worker.decide.shared.waiting import bound_wait, note_blindness
 from lcm.controllers.worker.decision import WriteLicenseStatus, skip
 from lcm.controllers.worker.observe.observation import InstanceObservation, LossVerdict, Visibility
@@ -66,6 +67,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
         # Without an instance there is nothing to observe and nothing to lose.
         observed = replace(observed, instance=_NO_INSTANCE, loss_verdict=LossVerdict.ALLOWED)
     decided = handler(worker, observed, policy, now)
+    decided = with_schedule(worker, observed, policy, now, decided)
     license_write = deregistration_result(worker, observed)
     if license_write is not None and not any(isinstance(action, WriteLicenseStatus) for action in decided.actions):
         decided = replace(decided, actions=(license_write, *decided.actions))

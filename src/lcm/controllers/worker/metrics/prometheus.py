@@ -251,7 +251,7 @@ def _alert_families() -> dict[str, GaugeMetricFamily]:
         "lcm_workers_stuck": "Workers that are stuck",
         "lcm_workers_impaired": "Workers whose instance fails a status check of EC2",
         "lcm_workers_maintenance": "Workers for whose instance EC2 has announced maintenance",
-        "lcm_breaker_open": "1 while no worker of the region is marked as lost",
+        "lcm_breaker_open": "1 while the breaker is open: no worker of the region is marked as lost",
         "lcm_region_blind_seconds": "For how long no sweep of the region has been complete",
         "lcm_leaked_instances": "Leaked instances",
     }

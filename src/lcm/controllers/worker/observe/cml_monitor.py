@@ -311,7 +311,8 @@ class CmlMonitor:
         if state_before is not None:
             if (state_before.instance_id, state_before.address) == (worker.instance_id, address):
                 if worker.version >= state_before.worker.version:
-                    state_before.worker = ServerOwner.of(worker)
+                    if worker.version != state_before.worker.version:
+                        state_before.worker = ServerOwner.of(worker)
                     if worker.cml_certificate is not None:
                         self._trust(state_before, worker.cml_certificate)
                 return state_before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from lcm.cml.client.responses import printable_text
@@ -80,6 +81,27 @@ class ServerOwner:
         return cls(worker.id, worker.name, worker.instance_id, worker.version, worker.is_adopted)
 
 
+# What an observation is made from.
+_SHOWN: Final = attrgetter(
+    "queried_at",
+    "ready",
+    "version",
+    "error",
+    "refusal",
+    "account_withheld",
+    "certificate",
+    "presented",
+    "activity_error",
+    "stats",
+    "_last_running_nodes",
+    "_license_state",
+    "_license_call_began",
+    "_registration_requested_at",
+    "kvm_enabled",
+    "definitions",
+)
+
+
 @dataclass(slots=True, eq=False)
 class CmlServerState:
     """One server: one instance at one address. Without an address it cannot be queried."""
@@ -117,6 +139,8 @@ class CmlServerState:
     _definitions_queried_at: float = _NEVER
     _definitions_version: str | None = None
     _kvm_queried_at: float = _NEVER
+    _observation: CmlObservation | None = None
+    _shown_from: tuple[object, ...] = ()  # what it was made from
 
     @property
     def worker_id(self) -> str:
@@ -219,7 +243,13 @@ class CmlServerState:
 
     @property
     def observation(self) -> CmlObservation:
-        """What decisions are made from."""
+        """What decisions are made from; the same object as long as nothing changes."""
+        shown_from = _SHOWN(self)
+        if self._observation is None or shown_from != self._shown_from:
+            self._observation, self._shown_from = self._make_observation(), shown_from
+        return self._observation
+
+    def _make_observation(self) -> CmlObservation:
         stats, license_state = self.stats, self._license_state
         return CmlObservation(
             queried_at=self.queried_at,

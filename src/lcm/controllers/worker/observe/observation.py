@@ -104,8 +104,8 @@ class CmlObservation:
 _MAX_CODE, _MAX_DETAIL = 64, 500
 _AT_ONCE = datetime.min.replace(tzinfo=UTC)
 _IMPAIRMENTS = {
-    HealthKind.INSTANCE_IMPAIRED: "the instance status check does not pass",
-    HealthKind.SYSTEM_IMPAIRED: "the system status check does not pass",
+    HealthKind.INSTANCE_IMPAIRED: "the instance status check fails",
+    HealthKind.SYSTEM_IMPAIRED: "the system status check fails",
 }
 
 

@@ -57,14 +57,27 @@ class ServerReader:
                 done, tasks = await asyncio.wait(
                     tasks, timeout=SIGN_OF_LIFE_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
-                yield b"".join(encode_result(task.result()) for task in done) or SIGN_OF_LIFE
+                yield b"".join(task.result() for task in done) or SIGN_OF_LIFE
         finally:
             await cancel_and_wait(list(tasks))
 
-    async def _read(self, request: ReadRequest) -> ReadResult:
+    async def _read(self, request: ReadRequest) -> bytes:
+        """The line of one request. Whatever fails concerns one server: the other lines of the response arrive."""
+        address = request.query.address
+        try:
+            return encode_result(await self._result(request))
+        except CMLError as error:
+            failure = error
+        except TimeoutError:
+            failure = CMLPollerError(address, f"no response within {request.seconds:g} s")
+        except Exception as error:  # noqa: BLE001 - the leader reports it
+            failure = CMLPollerError(address, f"the reader failed: {type(error).__name__}: {error}")
+        return encode_result(ReadResult(request.number, error=failure))
+
+    async def _result(self, request: ReadRequest) -> ReadResult:
         address = request.query.address
         if not self._directory.is_registered:  # it may have been suspended: another one reads this server by now
-            return ReadResult(request.number, error=CMLPollerError(address, "the reader is no longer registered"))
+            raise CMLPollerError(address, "the reader is no longer registered")
         if self._owners.get(address, request.owner) != request.owner:
             self._cml.forget(address)
         self._owners[address] = request.owner
@@ -73,16 +86,10 @@ class ServerReader:
             self._cml.forget(self._owners.popitem(last=False)[0])
         if request.pin is not None:
             self._cml.trust(address, request.pin)
-        try:
-            if not request.method:
-                return ReadResult(request.number, await self._cml.read_server(request.query, request.seconds))
-            async with asyncio.timeout(request.seconds):
-                return ReadResult(request.number, await self._call(request))
-        except CMLError as error:
-            return ReadResult(request.number, error=error)
-        except TimeoutError:
-            cause = f"no response within {request.seconds:g} s"
-            return ReadResult(request.number, error=CMLPollerError(address, cause))
+        if not request.method:
+            return ReadResult(request.number, await self._cml.read_server(request.query, request.seconds))
+        async with asyncio.timeout(request.seconds):
+            return ReadResult(request.number, await self._call(request))
 
     async def _call(self, request: ReadRequest) -> CMLActivity | str | None:
         account = request.query.account

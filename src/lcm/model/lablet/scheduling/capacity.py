@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from lcm.model.calendar.schedule import closed_reason
 from lcm.model.lablet.placement import (
     FOREVER,
     check_adopted,
+    check_booking,
     check_capacity,
     check_cml_version,
     check_health,
@@ -20,6 +22,7 @@ from lcm.model.lablet.placement import (
     check_ports,
     check_ready,
     check_region,
+    check_team,
     lablet_end,
     placement_score,
     rejection_reason,
@@ -31,8 +34,9 @@ from lcm.model.worker.status import LAUNCHING_STATUSES, DesiredStatus, LicenseSt
 from lcm.model.worker.template import Allocation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from lcm.model.calendar.schedule import Schedule
     from lcm.model.lablet.ports import PortRange
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
@@ -91,13 +95,20 @@ def is_resumable(worker: Worker, now: datetime) -> bool:
         and worker.paused_by_policy
         and worker.template_name is not None
         and not worker.lacks_kvm
+        and not worker.is_booked(now)
         and check_hold(worker, now) is None
         and check_adopted(worker) is None
     )
 
 
 def future_rejection_reason(
-    worker: Worker, requirements: LabletRequirements, *, taken: Allocation, aws_region: str | None, ports: PortRange
+    worker: Worker,
+    requirements: LabletRequirements,
+    *,
+    taken: Allocation,
+    aws_region: str | None,
+    ports: PortRange,
+    team: str = "",
 ) -> str | None:
     """Why the lablet will not fit on the worker once it is ready, as far as known; None if it will fit.
 
@@ -110,6 +121,7 @@ def future_rejection_reason(
         or (None if worker.node_definitions is None else check_node_definitions(worker, requirements))
         or check_ports(taken, requirements, ports)
         or check_region(worker, aws_region)
+        or check_team(worker, team)
     )
 
 
@@ -127,7 +139,7 @@ _INSTANT = timedelta(microseconds=1)
 
 
 class LabletShape(NamedTuple):
-    """The requirements and the region of a lablet: everything that matters for its placement.
+    """The requirements, region and team of a lablet: everything that matters for its placement.
 
     `until` is its end, as far as that matters: the last maintenance that begins before it. So there are few shapes.
     """
@@ -135,6 +147,8 @@ class LabletShape(NamedTuple):
     requirements: LabletRequirements
     aws_region: str | None
     until: datetime | None = None
+    booking_id: str | None = None
+    team: str = ""
 
 
 @dataclass(slots=True)
@@ -156,6 +170,7 @@ class CandidateIndex:
         now: datetime,
         ports: PortRange,
         may_resume: Callable[[Worker], bool] = lambda _worker: False,
+        schedules: Sequence[Schedule] = (),
     ) -> None:
         self._now = now
         self._ports = ports
@@ -165,13 +180,19 @@ class CandidateIndex:
             for worker in self.workers.values()
             if worker.capacity is not None
         }
+        # Outside its windows a worker takes no lablets: also one that is starting, or could be resumed.
+        closed = (
+            {id_: closed_reason(worker, schedules, now) for id_, worker in self.workers.items()} if schedules else {}
+        )
+        self._open = [worker for worker in self.workers.values() if closed.get(worker.id) is None]
         self._unavailable = {
-            id_: check_ready(worker) or check_hold(worker, now) for id_, worker in self.workers.items()
+            id_: check_ready(worker) or check_hold(worker, now) or closed.get(id_)
+            for id_, worker in self.workers.items()
         }
-        arriving = [worker for worker in self.workers.values() if is_arriving(worker, now)]
+        arriving = [worker for worker in self._open if is_arriving(worker, now)]
         self._arriving = sorted(arriving, key=lambda each: (each.created_at, each.id))
         self._paused = sorted(
-            (each for each in self.workers.values() if is_resumable(each, now) and may_resume(each)),
+            (each for each in self._open if is_resumable(each, now) and may_resume(each)),
             key=lambda each: (each.cost_per_hour_usd or 0.0, each.id),
         )
         self._known_ends = sorted({end for worker in self.workers.values() if (end := worker.known_end) is not None})
@@ -186,7 +207,7 @@ class CandidateIndex:
             before = bisect_left(self._known_ends, end)
             # Right after the last maintenance that begins before its end; one without an end says so.
             until = end if end >= FOREVER else self._known_ends[before - 1] + _INSTANT if before else None
-        return LabletShape(lablet.requirements, lablet.aws_region, until)
+        return LabletShape(lablet.requirements, lablet.aws_region, until, lablet.booking_id, lablet.team)
 
     def best_worker(self, shape: LabletShape) -> tuple[Worker, float] | None:
         """The ready worker with the highest score on which the shape fits, and its score. Ties are broken by id."""
@@ -233,7 +254,7 @@ class CandidateIndex:
         """Whether any worker of the template is paused there; without a region, anywhere."""
         return any(
             each.template_name == template and aws_region in (None, each.aws_region)
-            for each in self.workers.values()
+            for each in self._open
             if is_resumable(each, self._now)
         )
 
@@ -301,13 +322,17 @@ class CandidateIndex:
             ports=self._ports,
             taken=None if free is None else free.taken,
             until=shape.until,
+            booking_id=shape.booking_id,
+            team=shape.team,
         )
 
     def _future_rejection(self, worker: Worker, shape: LabletShape, taken: Allocation) -> str | None:
+        if (booked := check_booking(worker, shape.booking_id, self._now)) is not None:
+            return booked
         if worker.status is WorkerStatus.RUNNING and (health := check_health(worker, shape.until)) is not None:
             return health  # another one leaves its host with its start
         return future_rejection_reason(
-            worker, shape.requirements, taken=taken, aws_region=shape.aws_region, ports=self._ports
+            worker, shape.requirements, taken=taken, aws_region=shape.aws_region, ports=self._ports, team=shape.team
         )
 
     def _rejection(self, worker_id: str, reason: str) -> Rejection:

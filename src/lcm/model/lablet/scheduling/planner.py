@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
+from lcm.model.calendar.schedule import first_boundary
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
 from lcm.model.lablet.scheduling.capacity import CandidateIndex, FreeCapacity, LabletShape
 from lcm.model.lablet.scheduling.template_choice import TemplateChoice, TemplateSelector
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from lcm.model.calendar.schedule import Schedule
     from lcm.model.lablet.record import Lablet, Rejection
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import Capacity, WorkerTemplate
@@ -30,6 +32,7 @@ MAX_REJECTIONS_WHEN_WAITING = 50
 _MAX_SKIP_REASON = 300
 NO_CAPACITY = "no worker has enough capacity"
 
+WAITING_FOR_BOOKED = "waiting for a worker that is booked for its class"
 
 DEFAULT_LEAD_TIME = 900.0
 
@@ -140,9 +143,10 @@ def make_plan(
     *,
     now: datetime,
     config: PlanningConfig,
+    schedules: Sequence[Schedule] = (),
 ) -> SchedulingPlan:
     """Make a plan for all pending lablets."""
-    planner = Planner(pending, workers, templates, now=now, config=config)
+    planner = Planner(pending, workers, templates, now=now, config=config, schedules=schedules)
     for lablet in planner.due:
         planner.place_lablet(lablet)
     return planner.plan
@@ -168,6 +172,9 @@ def _is_due(plan: SchedulingPlan, lablet: Lablet, now: datetime, config: Plannin
         text = f"it expired at {lablet.ends_at:%Y-%m-%d %H:%M} UTC before a worker was found"
         plan.expired.append(UnplaceableLablet(lablet, text))
         return False
+    if lablet.booking_id is not None:
+        plan.wake_at(lablet.ends_at, now)
+        return True  # its workers are there for it
     search_from = None if lablet.starts_at is None else lablet.starts_at - timedelta(seconds=config.lead_time)
     plan.wake_at(lablet.ends_at, now)
     if search_from is not None and search_from > now:
@@ -200,12 +207,15 @@ class Planner:
         *,
         now: datetime,
         config: PlanningConfig,
+        schedules: Sequence[Schedule] = (),
     ) -> None:
         self.plan, due = split_pending(pending, now, config)
         present = sorted(workers, key=lambda each: each.id)
         self._config = config
-        self._templates = TemplateSelector(templates, present, now, config.ports)
-        self._candidates = CandidateIndex(present, now, config.ports, self._may_resume)
+        self._templates = TemplateSelector(templates, present, now, config.ports, schedules)
+        self._candidates = CandidateIndex(present, now, config.ports, self._may_resume, schedules)
+        if due:
+            self.plan.wake_at(first_boundary(schedules, now), now)
         self._choices: dict[LabletShape, TemplateChoice] = {}
         self._requested: list[_RequestedWorker] = []
         self._largest = _largest_capacity(
@@ -273,6 +283,9 @@ class Planner:
         if arriving is not None:
             self._candidates.take(arriving.id, shape)
             self.plan.waiting.append(self._wait(lablet, shape, arriving_worker_reason(arriving.name), arriving.id))
+            return
+        if shape.booking_id is not None:
+            self.plan.waiting.append(self._wait(lablet, shape, WAITING_FOR_BOOKED))
             return
         requested = self._find_requested(shape) or self._request(lablet, shape)
         if requested is not None:

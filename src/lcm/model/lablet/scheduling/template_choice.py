@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from lcm.model.calendar.schedule import closed_template_reason
 from lcm.model.lablet.placement import (
     check_cml_version,
     check_node_definitions,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from lcm.model.calendar.schedule import Schedule
     from lcm.model.lablet.ports import PortRange
     from lcm.model.lablet.record import LabletRequirements
     from lcm.model.worker.conditions import Condition
@@ -64,13 +66,19 @@ class TemplateSelector:
     """The enabled templates, cheapest first, and the workers launched from them."""
 
     def __init__(
-        self, templates: Iterable[WorkerTemplate], workers: Sequence[Worker], now: datetime, ports: PortRange
+        self,
+        templates: Iterable[WorkerTemplate],
+        workers: Sequence[Worker],
+        now: datetime,
+        ports: PortRange,
+        schedules: Sequence[Schedule] = (),
     ) -> None:
         self._all = tuple(templates)
         enabled = [template for template in self._all if template.enabled]
         self._enabled = sorted(enabled, key=lambda each: (each.cost_per_hour_usd, each.name))
         self._now = now
         self._ports = ports
+        self._schedules = schedules
         self._made_from: dict[str, list[Worker]] = defaultdict(list)
         for worker in sorted(workers, key=lambda each: (each.created_at, each.id), reverse=True):
             if worker.template_name is not None:
@@ -104,6 +112,8 @@ class TemplateSelector:
         problems, summary = [], "a new worker would not be suitable"
         for template in holding:
             problem = self._suitability_problem(template, requirements, aws_region)
+            if problem is None:
+                problem = closed_template_reason(template.name, self._schedules, self._now)
             if problem is None and (problem := self.wait_problem(template.name, aws_region)) is not None:
                 summary = "another worker would wait as well"
             if problem is not None:

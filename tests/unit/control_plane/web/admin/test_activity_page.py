@@ -51,7 +51,7 @@ async def test_entries_show_actor_action_target_and_reason(plane: TestPlane) -> 
     worker = await plane.running("alpha")
     await plane.ask("POST", f"/api/workers/{worker['id']}/stop", json={"reason": "course is over"})
     page = await (await signed_in(plane, Role.VIEWER)).page("/activity")
-    assert actions_shown(page)[0] == "stop"
+    assert actions_shown(page)[0] == "stop requested"
     assert f'<a href="/workers/{worker["id"]}">alpha</a>' in page
     assert "course is over" in page
     assert "worker-controller</a></td>" in page, "its name shows what it is"
@@ -63,11 +63,12 @@ async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(plane: Tes
     await plane.ask("POST", f"/api/workers/{worker['id']}/stop", json={"reason": "over"})
     await plane.ask("POST", "/api/fleet/hold", json={"reason": "wait"})
     visitor = await signed_in(plane, Role.VIEWER)
-    assert actions_shown(await visitor.page("/activity?by=person")) == ["fleet held", "stop", "created"]
-    assert actions_shown(await visitor.page("/activity?subject=alpha&by=person")) == ["stop", "created"]
-    assert actions_shown(await visitor.page(f"/activity?subject={worker['id']}&action=stop")) == ["stop"]
+    assert actions_shown(await visitor.page("/activity?by=person")) == ["fleet held", "stop requested", "created"]
+    assert actions_shown(await visitor.page("/activity?subject=alpha&by=person")) == ["stop requested", "created"]
+    assert actions_shown(await visitor.page(f"/activity?subject={worker['id']}&action=stop")) == ["stop requested"]
     assert actions_shown(await visitor.page("/activity?q=WAIT")) == ["fleet held"]
-    assert actions_shown(await visitor.page("/activity?actor=operator&action=created,stop")) == ["stop", "created"]
+    by_action = actions_shown(await visitor.page("/activity?actor=operator&action=created,stop"))
+    assert by_action == ["stop requested", "created"]
     assert actions_shown(await visitor.page("/activity?since=2999-01-01T00:00")) == []
     assert len(actions_shown(await visitor.page("/activity?by=robot&since=soon&until=&night=year&after=nonsense"))) > 5
     empty = await visitor.page("/activity?q=nowhere")

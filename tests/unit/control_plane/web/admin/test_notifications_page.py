@@ -30,7 +30,8 @@ async def test_an_admin_creates_tests_and_deletes_a_subscription(plane: TestPlan
     assert "Answer: 200 ok" in sent.text
     assert receiver.alerts[0]["type"] == "test"
     assert "dead letters are deleted" in await admin.part(f"/notifications/{subscription.id}/confirm-delete")
-    await admin.send(f"/notifications/{subscription.id}/disable", {})
+    disabled = await admin.send(f"/notifications/{subscription.id}/disable", {})
+    assert "disabled: alerts wait until it is enabled" in disabled.text
     assert "disabled" in await admin.page("/notifications")
     await admin.send(f"/notifications/{subscription.id}/remove", {})
     assert await plane.services.subscriptions.statuses() == []

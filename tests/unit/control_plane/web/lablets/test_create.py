@@ -69,7 +69,7 @@ async def test_a_preview_shows_the_worker_or_the_launch(world: LabletWorld) -> N
     assert "alpha, score" in placed
     assert "1 rejected worker<" in placed
     assert "coming" in placed
-    assert "Nothing more than now." in placed
+    assert "No additional cost." in placed
     assert (await world.plane.ask("GET", "/api/lablets")).json()["items"] == []
     assert (await world.plane.ask("GET", f"/api/workers/{worker['id']}")).json()["version"] == worker["version"]
 
@@ -103,9 +103,10 @@ async def test_a_lablet_is_created(world: LabletWorld) -> None:
     assert response.headers["HX-Trigger"] == "lcm:done"
     (made,) = (await world.plane.ask("GET", "/api/lablets")).json()["items"]
     assert f'href="/lablets/{made["id"]}"' in response.text
-    assert {name: made[name] for name in ("definition", "name", "owner", "aws_region", "lost_worker_policy")} == {
-        name: fields[name] for name in ("definition", "name", "owner", "aws_region", "lost_worker_policy")
+    assert {name: made[name] for name in ("definition", "name", "aws_region", "lost_worker_policy")} == {
+        name: fields[name] for name in ("definition", "name", "aws_region", "lost_worker_policy")
     }
+    assert (made["owner"], made["owner_name"]) == ("", "anna")  # a name that somebody typed proves nothing
     assert (made["starts_at"], made["ends_at"]) == ("2999-01-01T09:00:00Z", "2999-01-01T17:00:00Z")
     assert made["time_to_live_minutes"] == 90
     plain = await visitor.send("/lablets/new", {"definition": "ospf@1"})

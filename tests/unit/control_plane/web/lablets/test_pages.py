@@ -252,6 +252,52 @@ async def test_one_that_does_not_exist_has_a_page_that_says_so(plane: TestPlane,
     assert "alert" in await visitor.part(f"/lablets/{lablet_id}/now", 404)
 
 
+async def test_the_end_is_moved_by_a_choice_that_is_possible(world: LabletWorld) -> None:
+    lablet = await world.place(await world.make("first", time_to_live_minutes=60.0), await world.worker())
+    lablet = await world.report(await world.report(lablet, "INSTANTIATING"), "RUNNING")
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    address = f"/lablets/{lablet['id']}"
+    assert "act-extend" in await visitor.page(address)
+    dialog = await visitor.part(f"{address}/confirm-extend")
+    assert re.findall(r'name="minutes" value="(\d+)"', dialog) == ["30", "60", "120", "240"]
+    assert "It will end in 1 hour 30 minutes" in dialog
+    assert "It will end in 5 hours" in await visitor.part(f"{address}/extension?minutes=240")
+    assert "minutes: " in await visitor.part(f"{address}/extension?minutes=many", 422)
+    version = (await world.now(lablet))["version"]
+    body = {"minutes": "120", "version": version, "idempotency_key": "one"}
+    assert "the end was moved" in (await visitor.send(f"{address}/extend", body)).text
+    assert "the end was moved" in (await visitor.send(f"{address}/extend", body)).text, "sent twice, done once"
+    assert (await world.now(lablet))["time_to_live_minutes"] == pytest.approx(180, abs=0.1)
+    assert (await visitor.send(f"{address}/extend", {"minutes": "60", "version": version})).status_code == 412
+    assert "give either" in (await visitor.send(f"{address}/extend", {})).text
+    endless = await world.make("endless")
+    assert "act-extend" not in await visitor.page(f"/lablets/{endless['id']}")
+    assert "it has no end" in await visitor.part(f"/lablets/{endless['id']}/confirm-extend")
+
+
+async def test_a_lab_is_reset_after_a_preview_of_the_losses(world: LabletWorld) -> None:
+    lablet = await world.runs("first", await world.worker(), lab_id="lab-1")
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    address = f"/lablets/{lablet['id']}"
+    assert "act-reset" in await visitor.page(address)
+    dialog = await visitor.part(f"{address}/confirm-reset")
+    assert "The lab on alpha will be stopped, wiped and deleted; then a new one" in dialog
+    assert "What is lost" in dialog
+    refused = await visitor.send(f"{address}/reset", {"confirm": "second"})
+    assert (refused.status_code, (await world.now(lablet))["status"]) == (422, "RUNNING")
+    assert "reset requested" in (await visitor.send(f"{address}/reset", {"confirm": "first"})).text
+    now = await world.now(lablet)
+    assert (now["status"], now["placement_attempt"], now["lab_id"]) == ("INSTANTIATING", 2, None)
+    page = await visitor.page(address)
+    assert "The lab that it had before is removed first." in page
+    assert "requested a new lab" in page.partition('id="timeline"')[2]
+    assert "act-reset" not in page
+    assert "only a RUNNING lablet can be reset" in await visitor.part(f"{address}/confirm-reset")
+    viewer = await signed_in(world.plane, Role.VIEWER)
+    for path in ("extend", "reset"):
+        assert (await viewer.send(f"{address}/{path}", {"minutes": "30", "confirm": "first"})).status_code == 403
+
+
 async def test_a_lablet_is_ended_after_a_preview_of_the_losses(world: LabletWorld) -> None:
     worker = await world.worker()
     lablet = await world.runs("first", worker, endpoints=[{"node": "R1", "addresses": ["10.0.0.5"]}])

@@ -176,6 +176,14 @@ async def test_a_change_requires_the_csrf_token(plane: TestPlane, proof: str) ->
     assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["desired_status"] == "RUNNING"
 
 
+async def test_a_bulk_action_calls_a_worker_that_was_never_launched_as_lists_do(plane: TestPlane) -> None:
+    worker = await plane.create("asleep", desired_status="STOPPED")
+    visitor = await signed_in(plane, Role.OPERATOR)
+    for action, effect in (("terminate", "It will become TERMINATED"), ("stop", "No change needed.")):
+        dialog = await visitor.part(f"/fleet/confirm?action={action}&ids={worker['id']}")
+        assert f"<strong>asleep</strong> (NOT LAUNCHED): {effect}" in dialog
+
+
 async def test_a_bulk_action_changes_each_worker_on_its_own(plane: TestPlane) -> None:
     one, two = await plane.running("one"), await plane.running("two")
     failed = await plane.report(await plane.create("three"), "FAILED")
@@ -202,7 +210,7 @@ async def test_a_start_can_count_for_some_hours(plane: TestPlane) -> None:
     worker = await plane.create("alpha", desired_status="STOPPED")
     visitor = await signed_in(plane, Role.OPERATOR)
     path = f"/workers/{worker['id']}"
-    assert "Policies leave it so" in await visitor.part(f"{path}/confirm/start")
+    assert "Policies may change that" in await visitor.part(f"{path}/confirm/start")
     await visitor.send(
         f"{path}/do/start", {"version": str(worker["version"]), "lasting": "8h", "reason": "<b>demo</b>"}
     )
@@ -222,7 +230,7 @@ async def test_an_empty_selection_is_reported(plane: TestPlane) -> None:
 async def test_the_fleet_is_held_and_released_from_any_page(plane: TestPlane) -> None:
     await plane.running()
     visitor = await signed_in(plane, Role.OPERATOR)
-    assert "on the only worker" in await visitor.part("/fleet/confirm-hold")
+    assert "No worker will be launched, started, stopped" in await visitor.part("/fleet/confirm-hold")
     refused = await visitor.send("/fleet/do-hold", {"reason": "  "})
     assert refused.status_code == 422
     assert "enter 1 to 500 characters" in refused.text

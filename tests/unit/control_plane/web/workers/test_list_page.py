@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from starlette.datastructures import QueryParams
@@ -21,6 +21,9 @@ from lcm.model.worker.record import Worker
 from tests.support.web.visitor import signed_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lcm.control_plane.store.port import JournalEntry
     from tests.support.virtual.control_plane import TestPlane
 
 STUCK = {"type": "Stuck", "status": "True", "reason": "Slow", "message": "<b>slow</b>", "since": "2026-01-17T10:00:00Z"}
@@ -43,6 +46,39 @@ async def test_problems_come_first_then_what_moves_then_the_rest(plane: TestPlan
     assert "<b>slow</b>" not in page
     assert ">Failed: no image is there</div>" in page
     assert re.search(r'<dt>Problems</dt><dd><a class="bad-text" href="/fleet\?view=problems">2</a>', page)
+
+
+async def test_the_reasons_of_fifty_failures_are_few_reads(plane: TestPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(PAGE_SIZE):
+        failed = await plane.create(f"w-{number:02}")
+        await plane.report(failed, "FAILED", reason=f"reason {number} of it")
+    store, reads = plane.services.context.store, 0
+    read_journal = store.read_journal
+
+    async def counted(**query: Any) -> Sequence[JournalEntry]:
+        nonlocal reads
+        reads += 1
+        return await read_journal(**query)
+
+    visitor = await signed_in(plane, Role.VIEWER)
+    monkeypatch.setattr(store, "read_journal", counted)
+    page = await visitor.page("/fleet")
+    assert [number for number in range(PAGE_SIZE) if f">Failed: reason {number} of it</div>" not in page] == []
+    assert reads <= 5
+
+
+async def test_the_reason_of_a_failure_is_found_behind_the_longer_histories_of_others(plane: TestPlane) -> None:
+    old = await plane.create("old")
+    await plane.report(old, "FAILED", reason="long ago")
+    busy = await plane.create("busy")
+    for _ in range(3):
+        busy = await plane.report(busy, "PROVISIONING", reason="on its way")
+        busy = await plane.report(busy, "FAILED", reason="just now")
+        busy = (await plane.ask("POST", f"/api/workers/{busy['id']}/retry")).json()
+    await plane.report(busy, "FAILED", reason="just now")
+    page = await (await signed_in(plane, Role.VIEWER)).page("/fleet")
+    assert ">Failed: long ago</div>" in page
+    assert ">Failed: just now</div>" in page
 
 
 async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(plane: TestPlane) -> None:

@@ -16,7 +16,7 @@ from lcm.controllers.lablet.decide.instantiating import import_rejected, lab_imp
 from lcm.controllers.lablet.deps import LabletPolicy
 from lcm.controllers.lablet.observation import Observation, ResolvedTopology
 from lcm.core.controller.resources import Outcome
-from lcm.model.lablet.record import Lablet, NodeEndpoint
+from lcm.model.lablet.record import AbandonedLab, Lablet, NodeEndpoint
 from lcm.model.lablet.status import LabletStatus, LostWorkerPolicy
 from lcm.model.worker.record import Hold
 from tests.support.records.workers import NOW
@@ -75,6 +75,10 @@ FAIL = ["release the worker and record FAILED"]
 ENDED = ["release the worker and record TERMINATED"]
 EXPIRED = ["release the worker and record EXPIRED"]
 UNVERIFIED = LabletPolicy(workers_verified=False)
+HELD = LabletPolicy(fleet_hold=HOLD)
+OLD_LAB = a_lab("DEFINED_ON_CORE", id="lab-0")
+LEFT = AbandonedLab(worker_id="w-1", marker="l-1.1", lab_id="lab-0")
+RESET = begun(placement_attempt=2, left_behind=(LEFT,), running_since=ago(600))
 
 CASES = [
     Case("unassigned.skip", a_lablet("PENDING_SCHEDULING", worker_id=None), an_observation()),
@@ -147,6 +151,16 @@ CASES = [
     Case("instantiating.import", begun(), an_observation(ABSENT, topology=TOPOLOGY), ["import the lab l-1.1"]),
     Case("instantiating.found", begun(), an_observation(a_lab("DEFINED_ON_CORE")), ["record INSTANTIATING"]),
     Case("instantiating.found", begun(), an_observation(UP), ["record INSTANTIATING"]),
+    Case("instantiating.leftover", RESET, an_observation(ABSENT, leftover=a_lab()), ["stop the lab"]),
+    Case("instantiating.leftover", RESET, an_observation(ABSENT, leftover=a_lab("STOPPED")), ["wipe the lab"]),
+    Case("instantiating.leftover", RESET, an_observation(ABSENT, leftover=OLD_LAB), ["delete the lab"]),
+    Case(
+        "instantiating.leftover",
+        RESET,
+        an_observation(ABSENT, topology=TOPOLOGY, leftover=OLD_LAB, recent_operations=frozenset({"delete"})),
+    ),
+    Case("instantiating.import", RESET, an_observation(ABSENT, topology=TOPOLOGY), ["import the lab l-1.2"]),
+    Case("instantiating.leftover.held", RESET, an_observation(ABSENT, leftover=OLD_LAB), policy=HELD),
     Case("instantiating.start", begun(**KNOWN), an_observation(a_lab("DEFINED_ON_CORE")), ["start the lab"]),
     Case("instantiating.start", begun(**KNOWN), an_observation(a_lab("STOPPED"), RESTARTED_WORKER), ["start the lab"]),
     Case(
@@ -206,6 +220,7 @@ CASES = [
     Case("stopping.not_observed", stopping(), an_observation(unobserved("HTTP 502"))),
     Case("stopping.found", stopping(lab_id=None), an_observation(a_lab()), ["record STOPPING"]),
     Case("stopping.import_pending", stopping(lab_id=None), an_observation(ABSENT, import_may_complete=True)),
+    Case("stopping.leftover", stopping(lab_id=None), an_observation(ABSENT, leftover=OLD_LAB), ["delete the lab"]),
     Case("stopping.gone", stopping(lab_id=None), an_observation(ABSENT), ENDED),
     Case("stopping.gone", stopping(), an_observation(ABSENT, import_may_complete=True), ENDED),
     Case("stopping.gone", stopping(ending=LabletStatus.EXPIRED), an_observation(ABSENT), EXPIRED),
@@ -253,6 +268,16 @@ def test_every_rule_has_a_case() -> None:
     source = "\n".join(path.read_text() for path in sorted(folder.glob("*.py")))
     named = set(re.findall(r'"((?:scheduled|instantiating|running|stopping|unassigned)\.[a-z_]+)"', source))
     assert named - {case.rule for case in CASES} == {"instantiating.imported", "instantiating.refused"}
+
+
+def test_the_id_of_a_new_lab_is_recorded_with_the_labs_that_are_gone() -> None:
+    """Only those on its worker, and only those whose id was known: of another it is not known whether it exists."""
+    elsewhere = LEFT.model_copy(update={"worker_id": "w-2"})
+    uncertain = LEFT.model_copy(update={"marker": "l-1.0", "lab_id": None})
+    lablet = RESET.model_copy(update={"left_behind": (elsewhere, uncertain, LEFT)})
+    (write,) = lab_imported(lablet, a_ready_worker(), LAB, NOW).actions
+    assert isinstance(write, WriteStatus)
+    assert write.fields["removed_labs"] == ("l-1.1",)
 
 
 def test_the_id_of_a_new_lab_is_recorded_with_its_start() -> None:
@@ -312,7 +337,7 @@ def test_addresses_are_queried_more_often_at_first() -> None:
     without = (NodeEndpoint(node="host"),)
     bare = a_lab(booted=1, converged=True, endpoints=without)
     assert decide(running(endpoints=without), an_observation(bare), LabletPolicy(), NOW).after == 10
-    old = running(endpoints=without, running_since=ago(400))
+    old = running(endpoints=without, status_since=ago(400))
     assert decide(old, an_observation(bare), LabletPolicy(), NOW).after == 60
 
 

@@ -207,3 +207,28 @@ def test_the_new_token_is_registered_once_the_former_registration_has_ended(
     write = decision.actions[0]
     assert isinstance(write, WriteLicenseStatus)
     assert (write.status, write.deregistered, write.leaked) == (LicenseStatus.REGISTERING, True, leaked)
+
+
+@pytest.mark.parametrize("column", ["absent", "terminated", "stopped"])
+@pytest.mark.parametrize(("task", "leaked"), [(LicenseTaskState.RELEASED, False), (LicenseTaskState.LEAKED, True)])
+def test_a_license_that_another_token_replaces_is_recorded_as_given_back_whatever_the_instance_does(
+    column: str, task: LicenseTaskState, leaked: bool
+) -> None:
+    """licenses.md: before, an instance that ended before the next pass left a leak on the record that was none."""
+    decision = decided(replacing(), observing(column, license_task=task))
+    write = decision.actions[0]
+    assert isinstance(write, WriteLicenseStatus)
+    assert (write.status, write.deregistered, write.leaked) == (LicenseStatus.UNREGISTERED, True, leaked)
+    assert [each.status for each in written(decision)] != []
+
+
+@pytest.mark.parametrize("column", ["absent", "terminated"])
+def test_a_license_that_was_given_back_before_the_termination_is_recorded_if_the_instance_is_gone(column: str) -> None:
+    """worker-lifecycle.md#terminating: before, the license was reported as leaked."""
+    released = observing(column, license_task=LicenseTaskState.RELEASED)
+    first, last = decided(licensed(), released).actions
+    assert isinstance(first, WriteLicenseStatus)
+    assert (first.status, first.leaked) == (LicenseStatus.DEREGISTERED, False)
+    assert isinstance(last, WriteStatus)
+    kept = decided(licensed(release_license=False), released).actions
+    assert not any(isinstance(each, WriteLicenseStatus) for each in kept)

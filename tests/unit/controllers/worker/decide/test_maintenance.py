@@ -87,7 +87,7 @@ def test_unknown_health_changes_nothing() -> None:
     assert not [each for each in decided.conditions if each.type is ConditionType.MAINTENANCE]
     assert steps(decided) == []
     assert decided.rule == "maintenance.waits"
-    assert "has to be read again first" in decided.reason
+    assert "must be read again first" in decided.reason
 
 
 def test_an_event_that_is_gone_is_removed_and_moves_nobody() -> None:
@@ -106,7 +106,7 @@ def test_an_unused_worker_moves() -> None:
     [
         ({"allocation": Allocation(lablets=1)}, {}, PLAN, "1 lablet is assigned to it"),
         ({}, {"cml": CmlObservation(queried_at=NOW, ready=True, running_nodes=2)}, PLAN, "2 nodes run on it"),
-        ({}, {"cml": CmlObservation(queried_at=NOW, ready=True)}, PLAN, "CML does not say whether nodes run"),
+        ({}, {"cml": CmlObservation(queried_at=NOW, ready=True)}, PLAN, "CML does not report whether nodes run"),
         ({}, {"moving": "beta"}, PLAN, "beta moves first"),
         (
             {},
@@ -129,12 +129,21 @@ def test_what_a_person_wants_for_a_time_goes_first() -> None:
     wish = Override(desired=DesiredStatus.RUNNING, until=NOW + timedelta(hours=2), by="kim", since=NOW)
     decided = decision(running(maintenance=EVENT, override=wish), NOTICE)
     assert (decided.rule, steps(decided)) == ("maintenance.waits", [])
-    assert "kim wants it RUNNING until" in decided.reason
+    assert "kim requested RUNNING until" in decided.reason
     over = wish.model_copy(update={"until": NOW - timedelta(minutes=1)})
     assert steps(decision(running(maintenance=EVENT, override=over), NOTICE)) == [MaintenanceStep.STOP]
     keep = wish.model_copy(update={"desired": DesiredStatus.STOPPED})
     stopped = worker_in("STOPPED", "STOPPED", pause_reason="maintenance", paused_by_policy=True, override=keep)
     assert decide(stopped, observing("stopped"), Policy(settings=PLAN), NOW).rule == "stopped.rest"
+
+
+def test_a_booked_worker_is_not_moved_before_its_class_has_ended() -> None:
+    ends = NOW + timedelta(hours=2)
+    decided = decision(running(maintenance=EVENT, booking_id="bk-1", booked_until=ends), NOTICE)
+    assert (decided.rule, steps(decided)) == ("maintenance.waits", [])
+    assert "it is booked for bk-1 until" in decided.reason
+    over = running(maintenance=EVENT, booking_id="bk-1", booked_until=NOW)
+    assert steps(decision(over, NOTICE)) == [MaintenanceStep.STOP]
 
 
 def test_report_moves_nobody() -> None:

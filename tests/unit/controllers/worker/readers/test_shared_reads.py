@@ -271,6 +271,21 @@ async def test_errors_of_a_server_arrive_as_they_are() -> None:
         assert scene.leader.read == set()
 
 
+async def test_an_unexpected_error_of_one_server_is_its_own_and_its_reader_is_used_on() -> None:
+    """Before, it ended the response of its batch, and the replica was avoided for ten seconds."""
+    async with a_scene("one", "two") as scene:
+        odd, *others = scene.of("two")
+        await asyncio.gather(*(scene.read(address) for address in (odd, *others)))  # their certificates are pinned
+        scene.servers[odd].failures["activity"] = KeyError("a field that no CML ever left out")
+        reads = (scene.client.get_activity_events(address, DEFAULT) for address in (odd, *others))
+        failed, *rest = await asyncio.gather(*reads, return_exceptions=True)
+        assert isinstance(failed, CMLPollerError)
+        assert "the reader failed: KeyError" in str(failed)
+        assert not any(isinstance(each, BaseException) for each in rest)
+        assert scene.leader.read == set()
+        assert scene.of("two") == [odd, *others], "it is not avoided"
+
+
 async def test_an_address_that_another_instance_has_now_gets_a_new_session() -> None:
     async with a_scene("one", "two") as scene:
         (server, *_) = scene.of("two")

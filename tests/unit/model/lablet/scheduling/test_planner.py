@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lcm.model.calendar.schedule import Schedule, WorkerSelector
 from lcm.model.lablet import placement
 from lcm.model.lablet.ports import PortRange
 from lcm.model.lablet.record import Lablet, Placement
@@ -704,3 +705,42 @@ def test_a_paused_worker_without_kvm_is_neither_resumed_nor_forgotten() -> None:
 def test_without_kvm_where_it_is_not_required_lablets_are_placed() -> None:
     worker = without_kvm(requires_kvm=False)
     assert where(planned([a_lablet()], [worker], templates=[NESTED])) == {"l-0001": worker.id}
+
+
+# Schedules
+
+
+def office(window: str, **selector: Any) -> Schedule:
+    return Schedule(
+        id="s-1",
+        name="office",
+        zone="UTC",
+        windows=(window,),
+        selector=WorkerSelector(**selector),
+        created_at=NOW,
+        updated_at=NOW,
+    )
+
+
+CLOSED_NOW = f"{(NOW + timedelta(days=2)):%a} 08:00-18:00".lower()
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "STARTING", "STOPPED"])
+def test_a_worker_outside_its_windows_is_neither_used_nor_waited_for_nor_resumed(status: str) -> None:
+    """calendar.md#schedules: others are, and a template that is closed launches none."""
+    stopped: dict[str, Any] = {"desired_status": "STOPPED", "paused_by_policy": True} if status == "STOPPED" else {}
+    worker = a_ready_worker(1, status=status, **stopped)
+    lablet = a_lablet(1)
+    closed = (office(CLOSED_NOW, names=(worker.name,)),)
+    assert where(planned([lablet], [worker])) or waits(planned([lablet], [worker])), "it would be"
+    (need,) = make_plan([lablet], [worker], (BOX,), now=NOW, config=RULES, schedules=closed).needs
+    assert (need.resumes, need.template) == (None, "box")
+    every = (office(CLOSED_NOW, templates=("box", worker.template_name or "")),)
+    made = make_plan([lablet], [worker], (BOX,), now=NOW, config=RULES, schedules=every)
+    assert (made.needs, made.unplaceable) == ([], [])
+    (waiting,) = made.waiting
+    assert "template box: schedule office is closed" in waiting.reason
+    assert "schedule office is closed" in waiting.rejections[0].reason or status != "RUNNING"
+    opens = make_plan([lablet], [worker], (BOX,), now=NOW, config=RULES, schedules=every).next_check_in
+    assert opens is not None
+    assert opens <= timedelta(days=2).total_seconds(), "the next cycle is at the boundary at the latest"

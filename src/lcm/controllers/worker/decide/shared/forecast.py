@@ -13,6 +13,7 @@ from lcm.controllers.worker.decision import (
     CloudCall,
     DeregisterLicense,
     Drain,
+    FollowSchedule,
     Launch,
     MaintenanceStep,
     RegisterLicense,
@@ -22,6 +23,7 @@ from lcm.controllers.worker.decision import (
 )
 from lcm.core.text import single_line
 from lcm.model.audit import MAX_DECISION_ACTIONS, ActionType, PlannedAction
+from lcm.model.worker.status import DesiredStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -73,6 +75,9 @@ def _planned_action(action: Action) -> PlannedAction:
         case ChangeHost():
             stops = action.step is MaintenanceStep.STOP
             kind, detail = ActionType.CHANGE_HOST, "stopped and started again" if stops else "started again"
+        case FollowSchedule():
+            starts = action.desired is DesiredStatus.RUNNING
+            kind, detail = ActionType.FOLLOW_SCHEDULE, "started" if starts else "stopped"
         case WriteStatus():
             kind, detail = ActionType.RECORD_STATUS, action.status.value
         case WriteLicenseStatus():

@@ -16,7 +16,7 @@ from lcm.controllers.worker.decision import (
 )
 from lcm.controllers.worker.observe.observation import LicenseTaskState
 from lcm.model.worker.conditions import LICENSE_PENDING, ConditionStatus, ConditionType
-from lcm.model.worker.status import LicenseOperation, LicenseStatus
+from lcm.model.worker.status import LicenseOperation, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from lcm.controllers.worker.decision import Action
@@ -134,16 +134,28 @@ def _replace_registration(observed: Observation, phase: LicensePhase) -> Decisio
 
 
 def deregistration_result(worker: Worker, observed: Observation) -> WriteLicenseStatus | None:
-    """The write for a license that was just deregistered on request, whatever the worker does next; None otherwise."""
-    pending = worker.pending_license_operation
-    if pending is None or pending.operation is not LicenseOperation.DEREGISTER:
+    """The write for a license that was just deregistered, whatever the worker does next; None otherwise.
+
+    Its instance may have ended before a pass could record it: a license that was given back is not leaked.
+    """
+    task = observed.license_task
+    if task not in (LicenseTaskState.RELEASED, LicenseTaskState.LEAKED):
         return None
-    if observed.license_task is LicenseTaskState.LEAKED:
-        message = "CML deregistered locally, but Cisco still counts the license"
-        return WriteLicenseStatus(LicenseStatus.DEREGISTERED, message, clear_pending=True, leaked=True)
-    if observed.license_task is LicenseTaskState.RELEASED:
-        return WriteLicenseStatus(LicenseStatus.DEREGISTERED, "deregistered", clear_pending=True)
+    leaked = task is LicenseTaskState.LEAKED
+    message = "CML deregistered locally, but Cisco still counts the license" if leaked else "deregistered"
+    pending = worker.pending_license_operation
+    if pending is not None and pending.operation is LicenseOperation.DEREGISTER:
+        return WriteLicenseStatus(LicenseStatus.DEREGISTERED, message, clear_pending=True, leaked=leaked)
+    if pending is not None and pending.deregister_first:
+        return WriteLicenseStatus(LicenseStatus.UNREGISTERED, message, leaked=leaked, deregistered=True)
+    if worker.status is WorkerStatus.TERMINATING and releases_before_termination(worker):
+        return WriteLicenseStatus(LicenseStatus.DEREGISTERED, message, clear_pending=True, leaked=leaked)
     return None
+
+
+def releases_before_termination(worker: Worker) -> bool:
+    """Whether its license is deregistered before its instance is terminated."""
+    return worker.release_license and worker.license_status in (LicenseStatus.REGISTERED, LicenseStatus.REGISTERING)
 
 
 def _deregister(worker: Worker, observed: Observation, phase: LicensePhase) -> Decision:

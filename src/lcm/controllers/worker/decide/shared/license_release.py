@@ -20,6 +20,7 @@ from lcm.controllers.worker.decide.shared.conditions import (
     reason_of_state,
     seconds_in_status,
 )
+from lcm.controllers.worker.decide.shared.license import releases_before_termination
 from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING
 from lcm.controllers.worker.decision import (
     ChangeInstance,
@@ -48,7 +49,6 @@ MAX_RELEASES_PER_REGION = 3
 RESTART_SECONDS = 60.0
 TURN_SECONDS = 30.0
 RULE_PREFIX = "terminating.license_"
-_LICENSED_STATUSES = (LicenseStatus.REGISTERED, LicenseStatus.REGISTERING)
 _NOT_HELD = ConditionUpdate(ConditionType.HELD, None)
 
 
@@ -76,7 +76,7 @@ def release_before_stop(worker: Worker, observed: Observation, policy: Policy, n
 
 def release_before_termination(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision | None:
     """What to do about the license before the termination; None if nothing, or not any more: then it is leaked."""
-    if worker.license_status not in _LICENSED_STATUSES or not worker.release_license:
+    if not releases_before_termination(worker):
         return None
     ended = _ended(observed, LicenseStatus.DEREGISTERED, "deregistered before termination")
     if ended is not None:

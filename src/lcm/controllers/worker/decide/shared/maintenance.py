@@ -21,7 +21,7 @@ from lcm.controllers.worker.decision import (
     wait,
 )
 from lcm.core.controller.resources import Outcome
-from lcm.model.calendar.precedence import override_claim
+from lcm.model.calendar.precedence import booking_claim, override_claim
 from lcm.model.fleet.settings import MaintenancePolicy
 from lcm.model.formatting import count_of
 from lcm.model.worker.conditions import ConditionStatus, ConditionType
@@ -89,7 +89,7 @@ def _changed_fields(worker: Worker, observed: Observation, health: HealthObserva
 
 def is_to_start_again(worker: Worker, now: datetime) -> bool:
     """Whether the worker is stopped only to move to another host, and nobody wants it to stay stopped."""
-    claim = override_claim(worker, now)
+    claim = booking_claim(worker, now) or override_claim(worker, now)
     return worker.is_in_maintenance and (claim is None or claim.desired is DesiredStatus.RUNNING)
 
 
@@ -105,14 +105,14 @@ def with_restart(worker: Worker, observed: Observation, policy: Policy, now: dat
     if step is None:
         return decided
     if not step.actions:
-        return _merged(decided, step)
+        return merge_wait(decided, step)
     if any(not isinstance(action, WriteStatus | CheckIdle) for action in decided.actions):
         return decided  # what is being done already, such as a license operation, comes first
     restarting = replace(decided, rule=step.rule, reason=step.reason, outcome=step.outcome, after=step.after)
     return restarting.with_added(*step.actions, conditions=step.conditions)
 
 
-def _merged(decided: Decision, step: Decision) -> Decision:
+def merge_wait(decided: Decision, step: Decision) -> Decision:
     """Both wait: the one that checks earlier says when, and a worker that is otherwise well says what it waits for."""
     if decided.rule == "running.steady":
         decided = replace(decided, rule=step.rule, reason=step.reason)
@@ -137,11 +137,13 @@ def _restart_step(worker: Worker, observed: Observation, policy: Policy, now: da
             f"{need.reason}, after {count_of(need.restarts, 'restart')} on other hosts; to try once more: {remedy}"
         )
         return wait("maintenance.given_up", message, conditions=(stuck(need.stuck_reason, message),))
-    claim = override_claim(worker, now)  # a hold keeps the action itself, so that the plan shows it
+    claim = booking_claim(worker, now) or override_claim(
+        worker, now
+    )  # a hold keeps the action itself, so that the plan shows it
     block = _block(worker, observed, settings) if claim is None else claim.reason
     if block is not None:
         return wait("maintenance.waits", f"{need.reason}; it is moved to another host later: {block}")
-    reason = f"{need.reason}; nobody uses it, so it is stopped and started again, on another host"
+    reason = f"{need.reason}; it is not in use, so it is stopped and started again on another host"
     return wait("maintenance.stop", reason, ChangeHost(MaintenanceStep.STOP, reason), after=0.0)
 
 
@@ -149,17 +151,23 @@ def _block(worker: Worker, observed: Observation, settings: FleetSettings) -> st
     """What keeps the worker from being restarted now."""
     health = observed.health
     if health is None or not (health.maintenance is not None or health.impairment):
-        return "what EC2 reports has to be read again first"
+        return "the health that EC2 reports must be read again first"
     lablets = lablet_block(worker)
     if lablets is not None:
         return lablets
-    nodes = observed.cml.running_nodes
-    if nodes is None:
-        nodes = observed.cml.last_running_nodes if health.impairment else None
-    if nodes is None:
-        return f"CML does not say whether nodes run on it; to restart it anyway: lcm workers stop {worker.name}"
-    if nodes:
-        return f"{count_of(nodes, 'node')} {'runs' if nodes == 1 else 'run'} on it"
+    running = node_block(worker, observed, "restart it")
+    if running is not None:
+        return running
     if observed.in_service <= settings.scaling.min_workers:
         return f"{observed.in_service} workers run and MIN_WORKERS is {settings.scaling.min_workers}"
     return f"{observed.moving} moves first" if observed.moving else None
+
+
+def node_block(worker: Worker, observed: Observation, doing: str) -> str | None:
+    """Why a worker must not be stopped now: nodes run on it, or nobody knows (of an impaired one: the last count)."""
+    nodes = observed.cml.running_nodes
+    if nodes is None and observed.health is not None and observed.health.impairment:
+        nodes = observed.cml.last_running_nodes
+    if nodes is None:
+        return f"CML does not report whether nodes run on it; to {doing} anyway: lcm workers stop {worker.name}"
+    return f"{count_of(nodes, 'node')} {'runs' if nodes == 1 else 'run'} on it" if nodes else None

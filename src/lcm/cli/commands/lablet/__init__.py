@@ -1,0 +1,1 @@
+"""Commands of `lcm lablets` that change lablets."""

@@ -1,0 +1,1 @@
+"""Bookings: admitted in one commit, changed, and read."""

@@ -1,0 +1,201 @@
+"""Whether a booking fits beside all others: what is stored is read, and the model's rules decide.
+
+A preview and a create run the same function. A create runs it in its transaction, which has taken the calendar first:
+of two bookings that are admitted at once, the second is computed anew with the first in place.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.auth.roles import Scope
+from lcm.control_plane.bookings.measurements import read_lab_time, read_launch_time
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.lablets.definitions import resolve_definition
+from lcm.control_plane.records.kinds import BOOKINGS, LABLETS, TEAMS, TEMPLATES, WORKERS, find_all
+from lcm.control_plane.records.readable import read_or_skip
+from lcm.control_plane.store.port import Where
+from lcm.model.booking.capacity import clipped, live_worker
+from lcm.model.booking.record import OPEN_STATUSES, Booking
+from lcm.model.calendar.admission import FREE_TIMES_WITHIN, BookedCapacity, BookingLimits, LiveWorker, admit
+from lcm.model.lablet.record import Lablet
+from lcm.model.lablet.status import ASSIGNED_LABLET_STATUSES
+from lcm.model.problems import ProblemCode
+from lcm.model.team import Team
+from lcm.model.worker.record import Worker
+from lcm.model.worker.status import WorkerStatus
+from lcm.model.worker.template import WorkerTemplate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from datetime import datetime
+
+    from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.store.port import Kind, Store, StoredDocument
+    from lcm.model.booking.record import BookingOccurrence
+    from lcm.model.calendar.admission import Admission
+    from lcm.model.lablet.record import LabletDefinitionSummary
+
+_ONE_DAY = timedelta(days=1)
+_EVERYTHING = Scope(everything=True)  # bookings are made by roles of the whole fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The definition, the templates, and how long their launches and labs take."""
+
+    definition: LabletDefinitionSummary
+    templates: tuple[WorkerTemplate, ...]
+    launch_times: dict[str, timedelta]
+    lab_time: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """What is booked and what exists, as admission counts it.
+
+    `depends_on` are documents that take no turn with the calendar: the workers that could serve a booking, whose
+    lablets change, and the team.
+    """
+
+    booked: list[BookedCapacity]
+    live: list[LiveWorker]
+    limits: BookingLimits
+    depends_on: list[tuple[Kind, StoredDocument]]
+
+
+async def read_templates(store: Store) -> tuple[WorkerTemplate, ...]:
+    """All templates."""
+    found = [read_or_skip(stored, WorkerTemplate, "template") async for stored in find_all(store, TEMPLATES)]
+    return tuple(each for each in found if each is not None)
+
+
+async def read_surroundings(store: Store, definition: LabletDefinitionSummary) -> Surroundings:
+    """The definition, the templates, and how long their launches take."""
+    templates = await read_templates(store)
+    launch_times = {each.name: await read_launch_time(store, each.name) for each in templates if each.enabled}
+    return Surroundings(definition, templates, launch_times, await read_lab_time(store, definition.id))
+
+
+async def read_calendar(
+    context: ControlPlaneContext,
+    asked: Sequence[BookedCapacity],
+    now: datetime,
+    *,
+    without: tuple[str, int] | None,
+) -> Calendar:
+    """What is booked around the times that are asked for, `without` one occurrence, and all workers that exist."""
+    store, settings = context.store, await context.settings()
+    pool = settings.scaling.license_pool_size
+    first = min(each.start for each in asked)
+    last = max(each.end for each in asked) + FREE_TIMES_WITHIN + _ONE_DAY
+    booked = [each async for each in _booked(store, first, last, without)]
+    region = None if pool else asked[0].region
+    live, usable = await read_live(store, region, await read_templates(store), now)
+    depends_on = [(WORKERS, stored) for stored in usable]
+    seats: dict[str, int] = {}
+    stored_team = await store.get(TEAMS, asked[0].team) if asked[0].team else None
+    if stored_team is not None:
+        depends_on.append((TEAMS, stored_team))
+        limit = Team.model_validate_json(stored_team.body).limits.max_seats
+        seats = {} if limit is None else {stored_team.id: limit}
+    limits = BookingLimits(settings.scaling.max_workers_per_region, pool or None, seats)
+    return Calendar(booked, list(live.values()), limits, depends_on)
+
+
+async def choose_definition(store: Store, reference: str, team_name: str | None) -> tuple[LabletDefinitionSummary, str]:
+    """The definition, and the id of the team that it is booked for: without a name, that of the definition."""
+    if team_name is None:
+        definition = await resolve_definition(store, reference, _EVERYTHING)
+        return definition, definition.team
+    stored = await store.get_unique(TEAMS, "name", team_name)
+    if stored is None:
+        raise ProblemError(
+            ProblemCode.INVALID, f"team: there is no team {team_name}; lcm teams list shows the existing ones"
+        )
+    return await resolve_definition(store, reference, _EVERYTHING, stored.id), stored.id
+
+
+async def read_booked(store: Store, first: datetime, last: datetime) -> list[BookedCapacity]:
+    """What open bookings take between these times."""
+    return [each async for each in _booked(store, first, last, None)]
+
+
+async def _booked(
+    store: Store, first: datetime, last: datetime, without: tuple[str, int] | None
+) -> AsyncIterator[BookedCapacity]:
+    where = Where(
+        any_of={"status": [status.value for status in OPEN_STATUSES]},
+        at_least={"ends_at": first.isoformat()},
+        below={"starts_at": last.isoformat()},
+    )
+    async for stored in find_all(store, BOOKINGS, where):
+        booking = read_or_skip(stored, Booking, "booking")
+        if booking is None:
+            continue
+        for occurrence in booking.open_occurrences:
+            if (booking.id, occurrence.number) != without and _overlaps(occurrence, first, last):
+                yield booking.capacity(occurrence)
+
+
+def _overlaps(occurrence: BookingOccurrence, first: datetime, last: datetime) -> bool:
+    return occurrence.warm_up_at < last and occurrence.ends_at > first
+
+
+async def read_live(
+    store: Store, region: str | None, templates: Sequence[WorkerTemplate], now: datetime
+) -> tuple[dict[str, LiveWorker], list[StoredDocument]]:
+    """All workers of a region, or of all, by id as admission counts them; and those that can serve a booking."""
+    any_of = {} if region is None else {"aws_region": [region]}
+    where = Where(any_of=any_of, none_of={"status": [WorkerStatus.TERMINATED.value]})
+    stored_workers = [stored async for stored in find_all(store, WORKERS, where)]
+    found = {stored.id: read_or_skip(stored, Worker, "worker") for stored in stored_workers}
+    workers = [worker for worker in found.values() if worker is not None]
+    walk_ins = await read_walk_ins(store, [worker.id for worker in workers if worker.allocation.lablets])
+    by_name = {template.name: template for template in templates}
+    live = {worker.id: live_worker(worker, walk_ins.get(worker.id, ()), by_name, now) for worker in workers}
+    usable = [stored for stored in stored_workers if stored.id in live and live[stored.id].free_from is not None]
+    for stored in stored_workers:
+        if found[stored.id] is None:  # it exists, and serves no class
+            live[stored.id] = LiveWorker(region or _stored_region(stored), "", None)
+    return live, usable
+
+
+def _stored_region(stored: StoredDocument) -> str:
+    """The region of a worker whose record cannot be read."""
+    try:
+        record = json.loads(stored.body)
+    except ValueError:
+        return ""
+    return str(record.get("aws_region", "")) if isinstance(record, dict) else ""
+
+
+async def read_walk_ins(store: Store, worker_ids: Sequence[str]) -> dict[str, list[Lablet]]:
+    """The lablets on these workers that belong to no booking."""
+    found: dict[str, list[Lablet]] = {}
+    for start in range(0, len(worker_ids), 100):
+        where = Where(
+            any_of={
+                "worker_id": worker_ids[start : start + 100],
+                "status": [status.value for status in sorted(ASSIGNED_LABLET_STATUSES)],
+            }
+        )
+        async for stored in find_all(store, LABLETS, where):
+            lablet = read_or_skip(stored, Lablet, "lablet")
+            if lablet is not None and lablet.worker_id is not None and lablet.booking_id is None:
+                found.setdefault(lablet.worker_id, []).append(lablet)
+    return found
+
+
+def decide_admission(
+    asked: Sequence[BookedCapacity], calendar: Calendar, now: datetime, preferred: Sequence[datetime] = ()
+) -> Admission:
+    """Whether it fits. What is over does not count; the free times are those of the whole length."""
+    answer = admit([clipped(each, now) for each in asked], calendar.booked, calendar.live, calendar.limits)
+    if answer.confirmed:
+        return answer
+    whole = admit(asked, calendar.booked, calendar.live, calendar.limits, preferred=preferred)
+    return replace(answer, free_times=whole.free_times)

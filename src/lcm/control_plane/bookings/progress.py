@@ -1,0 +1,162 @@
+"""Carries bookings out: statuses by the clock, workers and seats for classes that are under way, and their end.
+
+Level-triggered: each step follows from the records as they are, so that nothing is lost while nobody leads or the
+control plane is away. The scheduler asks for it; each step is one commit, fenced by the scheduler's term.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from lcm.control_plane.bookings.admission import decide_admission, read_calendar, read_walk_ins
+from lcm.control_plane.bookings.seats import end_seats, keep_seats, seats_have_ended
+from lcm.control_plane.bookings.workers import book_workers, give_back_workers
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.records.kinds import BOOKINGS, WORKERS, find_all
+from lcm.control_plane.records.readable import read_or_skip
+from lcm.control_plane.store.port import Where
+from lcm.model.booking.progress import assess_risk, choose_workers, due_status, next_step_at, risk
+from lcm.model.booking.record import UNDER_WAY, Booking, BookingStatus
+from lcm.model.booking.requests import BookingProgress
+from lcm.model.problems import ProblemCode
+from lcm.model.worker.record import Worker
+from lcm.model.worker.status import WorkerStatus
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.records.unit_of_work import Leader, Transaction
+    from lcm.model.booking.progress import WorkerChoice
+    from lcm.model.booking.record import BookingOccurrence
+
+log = structlog.get_logger(__name__)
+
+LOOK_AHEAD = timedelta(hours=24)
+"""Classes that begin within this time are checked against the limits as they are now."""
+UNDER_WAY_SECONDS = 10.0
+IDLE_SECONDS = 30.0
+_MAX_WORKERS_AT_ONCE = 10
+"""Workers that one commit books or launches: launches are staggered."""
+
+
+class BookingProgressService:
+    """Carries out the bookings on behalf of the scheduler."""
+
+    def __init__(self, context: ControlPlaneContext) -> None:
+        self._context = context
+
+    async def advance(self, leader: Leader, now: datetime) -> BookingProgress:
+        """Do what is due for all bookings. One that cannot be carried out is skipped, logged and counted."""
+        before = (now + LOOK_AHEAD).isoformat()
+        watched = Where(any_of={"watched": [True]}, below={"starts_at": before})
+        listing = find_all(self._context.store, BOOKINGS, watched)
+        listed = [read_or_skip(stored, Booking, "booking") async for stored in listing]
+        found = [booking for booking in listed if booking is not None]
+        skipped, under_way, steps = len(listed) - len(found), 0, []
+        for booking in sorted(found, key=lambda each: (each.created_at, each.id)):
+            if booking.unknown_words:
+                continue  # left to the version that knows them
+            try:
+                after = await self._advance_one(leader, booking, now)
+            except ProblemError as problem:
+                if problem.code is ProblemCode.STALE_LEADER:
+                    raise
+                skipped += 1
+                log.error("booking skipped", booking=booking.id, name=booking.name, reason=problem.detail)
+                continue
+            except Exception as error:
+                skipped += 1
+                log.exception("booking skipped", booking=booking.id, name=booking.name, reason=repr(error))
+                continue
+            under_way += any(each.status in UNDER_WAY for each in after.occurrences)
+            steps += [step for each in after.occurrences if (step := next_step_at(each, now)) is not None]
+        soonest = min((step - now).total_seconds() for step in steps) if steps else IDLE_SECONDS
+        longest = UNDER_WAY_SECONDS if under_way or skipped else IDLE_SECONDS
+        return BookingProgress(under_way=under_way, skipped=skipped, next_in=max(0.0, min(soonest, longest)))
+
+    async def _advance_one(self, leader: Leader, found: Booking, now: datetime) -> Booking:
+        for occurrence in found.occurrences:
+            if occurrence.holds_capacity and due_status(occurrence, now) not in UNDER_WAY:
+                await end_seats(self._context.unit_of_work, leader, found, occurrence)
+
+        async def attempt(tx: Transaction) -> Booking:
+            booking = await tx.booking(found.id)
+            given_back = False
+            for occurrence in booking.occurrences:
+                if occurrence.is_open or occurrence.holds_capacity:
+                    after = await _advance_occurrence(self._context, tx, booking, occurrence)
+                    given_back = given_back or (occurrence.holds_capacity and not after.is_open)
+                    booking = booking.with_occurrence(after, tx.now)
+            if given_back and not any(each.status in UNDER_WAY for each in booking.occurrences):
+                await give_back_workers(tx, booking)
+            return tx.save_booking(booking, "booking_advanced", _step_text(booking), status=booking.status.value)
+
+        return await self._context.unit_of_work.run_fenced(leader, attempt)
+
+
+def _step_text(booking: Booking) -> str:
+    risks = [f"class {each.number}: {each.at_risk.missing}" for each in booking.occurrences if each.at_risk]
+    return "; ".join(risks)[:500]
+
+
+async def _advance_occurrence(
+    context: ControlPlaneContext, tx: Transaction, booking: Booking, occurrence: BookingOccurrence
+) -> BookingOccurrence:
+    status = due_status(occurrence, tx.now)
+    if status in UNDER_WAY:
+        return await _keep_going(context, tx, booking, occurrence.model_copy(update={"status": status}))
+    if status is BookingStatus.CONFIRMED:
+        if occurrence.warm_up_at - tx.now > LOOK_AHEAD:
+            return occurrence
+        missing = await _future_shortage(context, booking, occurrence, tx.now)
+        return occurrence.model_copy(update={"at_risk": risk(occurrence, missing, tx.now)})
+    fields: dict[str, Any] = {"status": status, "at_risk": None}
+    if occurrence.holds_capacity:
+        fields["holds_capacity"] = not await seats_have_ended(tx.store, booking, occurrence)
+    return occurrence.model_copy(update=fields)
+
+
+async def _future_shortage(
+    context: ControlPlaneContext, booking: Booking, occurrence: BookingOccurrence, now: datetime
+) -> str:
+    """What a class would lack by the limits and workers of now; empty if nothing."""
+    asked = booking.capacity(occurrence)
+    calendar = await read_calendar(context, [asked], now, without=(booking.id, occurrence.number))
+    return "; ".join(str(each) for each in decide_admission([asked], calendar, now).shortages)
+
+
+async def _keep_going(
+    context: ControlPlaneContext, tx: Transaction, booking: Booking, occurrence: BookingOccurrence
+) -> BookingOccurrence:
+    """A class that warms up or takes place has its workers and its seats."""
+    hold = (await tx.fleet()).hold
+    if hold is not None and hold.active(tx.earliest_now):
+        missing = f"the fleet is on hold by {hold.by}: nothing will be started before its release"
+        return occurrence.model_copy(update={"at_risk": risk(occurrence, missing, tx.now)})
+    choice = await _choose(context, tx, booking)
+    await book_workers(context, tx, booking, occurrence, choice)
+    has_workers = bool(choice.serving or choice.booked or choice.launch)
+    seats = await keep_seats(tx, booking, occurrence) if has_workers else []
+    at_risk = assess_risk(booking, occurrence, choice, seats, tx.now)
+    return occurrence.model_copy(update={"holds_capacity": True, "at_risk": at_risk})
+
+
+async def _choose(context: ControlPlaneContext, tx: Transaction, booking: Booking) -> WorkerChoice:
+    where = Where(any_of={"aws_region": [booking.aws_region]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
+    listed = [each async for each in find_all(tx.store, WORKERS, where)]
+    workers = [tx.listed_worker(each) for each in listed if read_or_skip(each, Worker, "worker") is not None]
+    unreadable = len(listed) - len(workers) + sum(bool(each.unknown_words) for each in workers)
+    walk_ins = await read_walk_ins(tx.store, [worker.id for worker in workers if worker.allocation.lablets])
+    settings = await context.settings()
+    return choose_workers(
+        booking,
+        [worker for worker in workers if not worker.unknown_words],
+        walk_ins,
+        max_workers=settings.scaling.max_workers_per_region - unreadable,
+        limit=_MAX_WORKERS_AT_ONCE,
+        now=tx.now,
+    )

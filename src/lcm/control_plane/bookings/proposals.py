@@ -1,0 +1,255 @@
+"""What a request for a booking would take, and the answer to it. Preview and create share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.bookings.admission import choose_definition, decide_admission, read_calendar, read_surroundings
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.lablets.lifecycle import check_definition_enabled
+from lcm.model.base import format_utc
+from lcm.model.booking.capacity import SeatPlan, plan_seats, warm_up_time
+from lcm.model.booking.record import Booking
+from lcm.model.booking.requests import BookingPreview, BookingShortage, FreeTime, PlannedOccurrence
+from lcm.model.booking.times import plan_occurrences, preferred_starts, to_wall_time
+from lcm.model.calendar.admission import FREE_TIMES_WITHIN, Admission, Resource, Shortage
+from lcm.model.calendar.zones import WallTime, WallTimeError
+from lcm.model.formatting import count_of, format_instant
+from lcm.model.problems import ProblemCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from lcm.control_plane.bookings.admission import Calendar, Surroundings
+    from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.store.port import Kind, StoredDocument
+    from lcm.model.booking.record import BookingOccurrence
+    from lcm.model.booking.requests import CreateBookingRequest
+    from lcm.model.calendar.admission import BookedCapacity
+    from lcm.model.lablet.record import LabletDefinitionSummary
+
+_DAYS = FREE_TIMES_WITHIN.days
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What is asked for: the workers for the seats, and when."""
+
+    request: CreateBookingRequest
+    definition: LabletDefinitionSummary
+    region: str
+    team: str
+    seats: SeatPlan
+    warm_up: timedelta
+    occurrences: tuple[BookingOccurrence, ...]
+
+    def capacities(self, occurrences: Sequence[BookingOccurrence]) -> list[BookedCapacity]:
+        """What it takes at these times."""
+        booking = self.booking("", "", self.occurrences[0].starts_at)
+        return [booking.capacity(each) for each in occurrences]
+
+    def booking(self, booking_id: str, by: str, now: datetime) -> Booking:
+        """The record of it."""
+        request, template = self.request, self.seats.template
+        assert template is not None, "a proposal without a template is refused"
+        return Booking(
+            id=booking_id,
+            name=request.name,
+            team=self.team,
+            aws_region=self.region,
+            definition=self.definition.id,
+            requirements=self.definition.requirements,
+            seats=request.seats,
+            template=template.name,
+            seats_per_worker=self.seats.seats_per_worker,
+            workers=self.seats.workers,
+            cost_per_hour_usd=self.cost_per_hour_usd,
+            zone=request.zone,
+            duration_minutes=request.duration_minutes,
+            learners=request.learners,
+            occurrences=self.occurrences,
+            created_by=by,
+            created_at=now,
+            updated_at=now,
+        )
+
+    @property
+    def cost_per_hour_usd(self) -> float:
+        """What its workers cost an hour."""
+        template = self.seats.template
+        return 0.0 if template is None else round(self.seats.workers * template.cost_per_hour_usd, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A proposal, whether it fits, and the documents that the answer depends on."""
+
+    proposal: Proposal
+    preview: BookingPreview
+    depends_on: Sequence[tuple[Kind, StoredDocument]] = ()
+
+
+async def answer_request(context: ControlPlaneContext, request: CreateBookingRequest, now: datetime) -> Answer:
+    """Whether a booking would be confirmed now; an invalid request raises `ProblemError`."""
+    region = context.region(request.aws_region)
+    definition, team = await choose_definition(context.store, request.definition, request.team)
+    check_definition_enabled(definition)
+    surroundings = await read_surroundings(context.store, definition)
+    proposal = _propose(context, request, surroundings, region, team, now)
+    if proposal.seats.template is None:
+        return Answer(proposal, _without_template(proposal))
+    asked = proposal.capacities(proposal.occurrences)
+    calendar = await read_calendar(context, asked, now, without=None)
+    answer = decide_admission(asked, calendar, now, preferred_starts(proposal.occurrences[0], proposal.warm_up))
+    free = [] if answer.confirmed else _free_times(proposal, answer, calendar, now)
+    return Answer(proposal, _preview(proposal, answer, free, now), calendar.depends_on)
+
+
+def _propose(
+    context: ControlPlaneContext,
+    request: CreateBookingRequest,
+    surroundings: Surroundings,
+    region: str,
+    team: str,
+    now: datetime,
+) -> Proposal:
+    definition = surroundings.definition
+    seats = plan_seats(surroundings.templates, definition.requirements, request.seats, context.ports)
+    warm_up = timedelta()
+    if seats.template is not None:
+        launch = surroundings.launch_times[seats.template.name]
+        warm_up = warm_up_time(launch, surroundings.lab_time, seats.workers)
+    start = WallTime(at=request.start, zone=request.zone, occurrence=request.occurrence)
+    duration = timedelta(minutes=request.duration_minutes)
+    occurrences = plan_at(start, warm_up, duration, request.repeat_weeks, now)
+    return Proposal(request, definition, region, team, seats, warm_up, occurrences)
+
+
+def plan_at(
+    start: WallTime, warm_up: timedelta, duration: timedelta, repeats: int, now: datetime
+) -> tuple[BookingOccurrence, ...]:
+    """The classes from this time on; a time that is no instant, or is over, is a problem of the field `start`."""
+    try:
+        occurrences = plan_occurrences(start, warm_up, duration, repeats)
+    except WallTimeError as error:
+        raise ProblemError(ProblemCode.INVALID, f"start: {error}") from None
+    except OverflowError:
+        raise ProblemError(ProblemCode.INVALID, "start: must be a date from the year 1970 to 2999") from None
+    if occurrences[0].starts_at <= now:
+        detail = f"start: {start.at:%Y-%m-%d %H:%M} in {start.zone} has passed; choose a time in the future"
+        raise ProblemError(ProblemCode.INVALID, detail)
+    return occurrences
+
+
+def _free_times(proposal: Proposal, answer: Admission, calendar: Calendar, now: datetime) -> list[FreeTime]:
+    """The proposed times as clocks show them. Classes after the first follow the clocks too, so each is tried."""
+    request = proposal.request
+    found = []
+    for each in answer.free_times:
+        moment = each + proposal.warm_up
+        start = to_wall_time(moment, request.zone)
+        if request.repeat_weeks > 1:
+            duration = timedelta(minutes=request.duration_minutes)
+            moved = plan_occurrences(start, proposal.warm_up, duration, request.repeat_weeks)
+            if not decide_admission(proposal.capacities(moved), calendar, now).confirmed:
+                continue
+        found.append(FreeTime(start=start, starts_at=moment))
+    return found
+
+
+def _preview(proposal: Proposal, answer: Admission, free: Sequence[FreeTime], now: datetime) -> BookingPreview:
+    request, template = proposal.request, proposal.seats.template
+    assert template is not None
+    shortages = tuple(_shortage(each) for each in answer.shortages)
+    hours = sum((each.ends_at - each.warm_up_at).total_seconds() for each in proposal.occurrences) / 3600
+    cost = round(hours * proposal.cost_per_hour_usd, 2)
+    workers = count_of(proposal.seats.workers, "worker")
+    late = proposal.occurrences[0].warm_up_at < now
+    warning = f"The warm-up takes about {minutes(proposal.warm_up)} minutes: seats may not be ready at the start."
+    return BookingPreview(
+        confirmed=answer.confirmed,
+        reason=f"it fits: {workers} of {template.name}" if answer.confirmed else describe(shortages, free),
+        shortages=shortages,
+        free_times=tuple(free),
+        definition=proposal.definition.id,
+        aws_region=proposal.region,
+        template=template.name,
+        seats=request.seats,
+        seats_per_worker=proposal.seats.seats_per_worker,
+        workers=proposal.seats.workers,
+        warm_up_minutes=minutes(proposal.warm_up),
+        occurrences=planned(proposal.occurrences),
+        cost_per_hour_usd=proposal.cost_per_hour_usd,
+        cost_usd=cost,
+        cost=f"{workers} of {template.name} for {hours:g} hours, warm-ups included: ${cost:,.2f}, without disks.",
+        warnings=(warning,) if late else (),
+    )
+
+
+def _without_template(proposal: Proposal) -> BookingPreview:
+    plan = proposal.seats
+    assert plan.short is not None
+    if plan.short is Resource.PORTS:
+        message = f"ports: a seat needs {plan.needed}, and a worker has {plan.allowed} for lablets (LABLET_PORT_RANGE)"
+    else:
+        message = "templates: no enabled template is large enough for a seat; add or enable one"
+    start = proposal.occurrences[0].starts_at
+    shortage = BookingShortage(resource=plan.short, at=start, needed=plan.needed, allowed=plan.allowed, message=message)
+    return BookingPreview(
+        confirmed=False,
+        reason=message,
+        shortages=(shortage,),
+        definition=proposal.definition.id,
+        aws_region=proposal.region,
+        seats=proposal.request.seats,
+        occurrences=planned(proposal.occurrences),
+    )
+
+
+def planned(occurrences: Sequence[BookingOccurrence]) -> tuple[PlannedOccurrence, ...]:
+    """The times of classes, without what became of them."""
+    return tuple(PlannedOccurrence.model_validate(dict(each)) for each in occurrences)
+
+
+def minutes(length: timedelta) -> int:
+    """The whole minutes of a length."""
+    return round(length.total_seconds() / 60)
+
+
+_LIMITS = {
+    Resource.WORKERS: "MAX_WORKERS_PER_REGION",
+    Resource.LICENSES: "LICENSE_POOL_SIZE",
+    Resource.TEAM_SEATS: "the limit of the team",
+}
+
+
+def _shortage(each: Shortage) -> BookingShortage:
+    name = each.resource.value.replace("_", " ")
+    limit = _LIMITS[each.resource]
+    message = f"{name}: {each.needed} would be needed at {format_instant(each.at)}, and {limit} is {each.allowed}"
+    return BookingShortage(
+        resource=each.resource, at=each.at, needed=each.needed, allowed=each.allowed, message=message
+    )
+
+
+def describe(shortages: Sequence[BookingShortage], free: Sequence[FreeTime]) -> str:
+    """Why it does not fit, and when it would."""
+    times = ", ".join(f"{each.start.at:%Y-%m-%d %H:%M}" for each in free)
+    hint = f"; it would fit at {times}" if times else f"; it would not fit at any time in the next {_DAYS} days"
+    return "; ".join(each.message for each in shortages) + hint
+
+
+def describe_refusal(answer: Admission, warm_up: timedelta | None) -> ProblemError:
+    """The problem of a change that does not fit. Without a warm-up, no other time is proposed."""
+    shortages = [_shortage(each) for each in answer.shortages]
+    free = [] if warm_up is None else [each + warm_up for each in answer.free_times]
+    times = ", ".join(format_instant(each) for each in free)
+    detail = "; ".join(each.message for each in shortages) + (f"; it would fit at {times}" if times else "")
+    current = {
+        "shortages": [each.model_dump(mode="json") for each in shortages],
+        "free_times": [format_utc(each) for each in free],
+    }
+    return ProblemError(ProblemCode.BOOKING_REFUSED, detail, current=current)

@@ -1,0 +1,115 @@
+"""The seats of a class: a lablet for each, made when the class warms up, and ended with it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.lablets import lifecycle
+from lcm.control_plane.lablets.definitions import read_definition_summary
+from lcm.control_plane.lablets.lifecycle import LabletOwner
+from lcm.control_plane.lablets.service import save_and_release
+from lcm.control_plane.records.kinds import LABLETS, TEAMS
+from lcm.control_plane.records.readable import read_or_skip
+from lcm.control_plane.teams.choice import named_owner
+from lcm.control_plane.workers.lifecycle import updated_record
+from lcm.model.booking.progress import seat_id, seat_name
+from lcm.model.lablet.record import Lablet
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES
+from lcm.model.team import Team
+
+if TYPE_CHECKING:
+    from lcm.control_plane.records.unit_of_work import Leader, Transaction, UnitOfWork
+    from lcm.control_plane.store.port import Store
+    from lcm.model.booking.record import Booking, BookingOccurrence
+    from lcm.model.lablet.record import LabletDefinitionSummary
+
+_MAX_SEATS_AT_ONCE = 100
+_OVER = "its class is over"
+
+
+async def keep_seats(tx: Transaction, booking: Booking, occurrence: BookingOccurrence) -> list[Lablet]:
+    """Make the lablets that do not exist yet, and let those that exist end with the class."""
+    ids = [seat_id(booking, occurrence.number, seat) for seat in range(1, booking.seats + 1)]
+    existing = await tx.lablets(ids)
+    seats, made = [], 0
+    complete = len(existing) == len(ids)
+    definition = None if complete else await read_definition_summary(tx.store, booking.definition)
+    team = None if complete else await _team(tx.store, booking)
+    for seat, lablet_id in enumerate(ids, 1):
+        lablet = existing.get(lablet_id)
+        if lablet is not None:
+            seats.append(_with_end(tx, lablet, occurrence))
+        elif made < _MAX_SEATS_AT_ONCE and definition is not None:
+            made += 1
+            lablet = _new_seat(tx, booking, occurrence, seat, definition, team)
+            seats.append(tx.save_lablet(lablet, "created", f"seat {seat} of booking {booking.name}"))
+    return seats
+
+
+def _with_end(tx: Transaction, lablet: Lablet, occurrence: BookingOccurrence) -> Lablet:
+    """A seat lasts until the class ends, also if the class was extended."""
+    goes_on = lablet.wanted and lablet.ending is None and lablet.status not in FINAL_LABLET_STATUSES
+    if not goes_on or lablet.ends_at is None or lablet.ends_at >= occurrence.ends_at:
+        return lablet
+    after = updated_record(lablet, tx.now, bump_generation=True, ends_at=occurrence.ends_at)
+    return tx.save_lablet(after, "extended", "its class ends later")
+
+
+def _new_seat(
+    tx: Transaction,
+    booking: Booking,
+    occurrence: BookingOccurrence,
+    seat: int,
+    definition: LabletDefinitionSummary,
+    team: Team | None,
+) -> Lablet:
+    learner = booking.learners[seat - 1] if seat <= len(booking.learners) else ""
+    owner = named_owner(team, learner) if learner else LabletOwner("", booking.created_by)
+    return Lablet(
+        id=seat_id(booking, occurrence.number, seat),
+        name=seat_name(booking, occurrence.number, seat),
+        owner=owner.identity,
+        owner_name=owner.name,
+        team=booking.team,
+        definition=definition.reference,
+        definition_id="" if definition.id == definition.reference else definition.id,
+        requirements=booking.requirements,
+        aws_region=booking.aws_region,
+        status_since=tx.now,
+        starts_at=occurrence.starts_at,
+        ends_at=occurrence.ends_at,
+        booking_id=booking.id,
+        booking_occurrence=occurrence.number,
+        created_at=tx.now,
+        updated_at=tx.now,
+    )
+
+
+async def _team(store: Store, booking: Booking) -> Team | None:
+    """The team of the class. If it cannot be read, learners are names alone."""
+    stored = await store.get(TEAMS, booking.team) if booking.team else None
+    return None if stored is None else read_or_skip(stored, Team, "team")
+
+
+async def end_seats(unit_of_work: UnitOfWork, leader: Leader, booking: Booking, occurrence: BookingOccurrence) -> None:
+    """Request the end of lablets that go on after the class; each in its own commit, as each changes its worker."""
+    for lablet in await _seats(unit_of_work.store, booking, occurrence):
+        if lablet.wanted and lablet.status not in FINAL_LABLET_STATUSES:
+            await unit_of_work.run_fenced(leader, partial(_end_seat, lablet.id))
+
+
+async def _end_seat(lablet_id: str, tx: Transaction) -> Lablet:
+    lablet = await tx.lablet(lablet_id)
+    after = lifecycle.request_termination(lablet, tx.now, _OVER)
+    return await save_and_release(tx, lablet, after, "terminate", _OVER)
+
+
+async def seats_have_ended(store: Store, booking: Booking, occurrence: BookingOccurrence) -> bool:
+    """Whether no lab of the class is left."""
+    return all(each.status in FINAL_LABLET_STATUSES for each in await _seats(store, booking, occurrence))
+
+
+async def _seats(store: Store, booking: Booking, occurrence: BookingOccurrence) -> list[Lablet]:
+    ids = [seat_id(booking, occurrence.number, seat) for seat in range(1, booking.seats + 1)]
+    return [Lablet.model_validate_json(stored.body) for stored in (await store.get_many(LABLETS, ids)).values()]

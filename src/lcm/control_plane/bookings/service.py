@@ -1,0 +1,136 @@
+"""Bookings on behalf of people: preview, create, extend, move, cancel, and reads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.bookings.changes import cancel, extended, moved
+from lcm.control_plane.bookings.proposals import answer_request
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.records.idempotency import run_idempotent
+from lcm.control_plane.records.kinds import BOOKINGS
+from lcm.core import clock
+from lcm.model.problems import ProblemCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from lcm.control_plane.auth.roles import Caller
+    from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.records.idempotency import IdempotencyKey
+    from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.control_plane.store.port import DocumentPage, Sort, StoredDocument, Where
+    from lcm.model.booking.record import Booking
+    from lcm.model.booking.requests import (
+        BookingPreview,
+        CancelBookingRequest,
+        CreateBookingRequest,
+        ExtendBookingRequest,
+        MoveOccurrenceRequest,
+    )
+
+
+class BookingService:
+    """Reads and changes bookings on behalf of people. Changes return the booking's JSON."""
+
+    def __init__(self, context: ControlPlaneContext) -> None:
+        self._context = context
+        self._turn = asyncio.Lock()  # only the first of many admissions at once could commit: the others would rerun
+
+    async def page(self, where: Where, sort: Sort, after: str | None, limit: int) -> DocumentPage:
+        """A page of bookings, undecoded."""
+        return await self._context.store.find(BOOKINGS, where, sort=sort, after=after, limit=limit)
+
+    async def get(self, booking_id: str) -> StoredDocument:
+        """One booking, undecoded."""
+        stored = await self._context.store.get(BOOKINGS, booking_id)
+        if stored is None:
+            raise ProblemError(ProblemCode.NOT_FOUND, f"there is no booking {booking_id}")
+        return stored
+
+    async def preview(self, request: CreateBookingRequest) -> BookingPreview:
+        """Whether a booking would be confirmed now. Nothing is stored."""
+        return (await answer_request(self._context, request, clock.now())).preview
+
+    async def create(self, caller: Caller, request: CreateBookingRequest, key: IdempotencyKey | None = None) -> bytes:
+        """Confirm a booking, or refuse it and say what is short and when it would fit."""
+        booking_id = clock.new_id("bk")
+
+        async def attempt(tx: Transaction) -> Booking:
+            await tx.take_calendar()
+            answer = await answer_request(self._context, request, tx.now)
+            if not answer.preview.confirmed:
+                current = answer.preview.model_dump(mode="json")
+                raise ProblemError(ProblemCode.BOOKING_REFUSED, answer.preview.reason, current=current)
+            tx.require_unchanged(answer.depends_on)
+            booking = answer.proposal.booking(booking_id, caller.name, tx.now)
+            return tx.save_booking(booking, "booking_created", name=booking.name)
+
+        return await self._run(caller, key, attempt)
+
+    async def cancel(
+        self,
+        caller: Caller,
+        booking_id: str,
+        request: CancelBookingRequest,
+        *,
+        if_match: int | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> bytes:
+        """Cancel all classes that are not over, or one of them. A repeated request changes nothing."""
+
+        async def attempt(tx: Transaction) -> Booking:
+            booking = await tx.booking(booking_id, if_match=if_match)
+            after = cancel(booking, request.number, tx.now)
+            if after == booking:
+                return booking
+            await tx.take_calendar()
+            return tx.save_booking(after, "booking_cancelled", request.reason or "", number=request.number)
+
+        return await self._run(caller, key, attempt)
+
+    async def extend(
+        self,
+        caller: Caller,
+        booking_id: str,
+        request: ExtendBookingRequest,
+        *,
+        if_match: int | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> bytes:
+        """Let a class end later, if the workers are free until then."""
+
+        async def attempt(tx: Transaction) -> Booking:
+            await tx.take_calendar()
+            booking = await tx.booking(booking_id, if_match=if_match)
+            after = await extended(self._context, tx, booking, request)
+            return tx.save_booking(after, "booking_extended", minutes=request.minutes)
+
+        return await self._run(caller, key, attempt)
+
+    async def move(
+        self,
+        caller: Caller,
+        booking_id: str,
+        number: int,
+        request: MoveOccurrenceRequest,
+        *,
+        if_match: int | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> bytes:
+        """Move one class to another time, if it fits there."""
+
+        async def attempt(tx: Transaction) -> Booking:
+            await tx.take_calendar()
+            booking = await tx.booking(booking_id, if_match=if_match)
+            after = await moved(self._context, tx, booking, number, request)
+            return tx.save_booking(after, "booking_moved", number=number, start=request.start.isoformat())
+
+        return await self._run(caller, key, attempt)
+
+    async def _run(
+        self, caller: Caller, key: IdempotencyKey | None, attempt: Callable[[Transaction], Awaitable[Booking]]
+    ) -> bytes:
+        async with self._turn:
+            return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)

@@ -1,0 +1,82 @@
+"""The workers of a class: booked, started or launched when it warms up, and given back when it is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lcm.control_plane.fleet.templates import read_template
+from lcm.control_plane.records.kinds import WORKERS, find_all
+from lcm.control_plane.records.readable import read_or_skip
+from lcm.control_plane.secrets.worker_secrets import LICENSE_TOKEN, store_secrets
+from lcm.control_plane.store.port import Where
+from lcm.control_plane.workers.lifecycle import resume_fields, updated_record
+from lcm.control_plane.workers.scaling import ScaleUpPlan, new_worker
+from lcm.core import clock
+from lcm.model.worker.record import Worker
+from lcm.model.worker.requests import ScaleUpRequest
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+
+if TYPE_CHECKING:
+    from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.model.booking.progress import WorkerChoice
+    from lcm.model.booking.record import Booking, BookingOccurrence
+
+
+async def book_workers(
+    context: ControlPlaneContext,
+    tx: Transaction,
+    booking: Booking,
+    occurrence: BookingOccurrence,
+    choice: WorkerChoice,
+) -> None:
+    """Book the chosen workers until the end of the class, start those that are stopped, and launch what is missing."""
+    for worker in (*choice.serving, *choice.booked):
+        fields: dict[str, Any] = {"booking_id": booking.id, "booked_until": occurrence.ends_at}
+        resumes = worker.desired_status is DesiredStatus.STOPPED
+        if resumes:
+            fields |= resume_fields(worker, by_policy=True)
+        after = updated_record(worker, tx.now, bump_generation=resumes, **fields)
+        tx.save_worker(after, "booked", f"class {occurrence.number} of booking {booking.name}", resumed=resumes)
+    if choice.launch:
+        await _launch(context, tx, booking, occurrence, choice.launch)
+
+
+async def _launch(
+    context: ControlPlaneContext, tx: Transaction, booking: Booking, occurrence: BookingOccurrence, count: int
+) -> None:
+    await tx.take_calendar()  # bookings count the workers that exist
+    template = await read_template(tx.store, booking.template)
+    token = context.scale_up_license
+    reason = f"class {occurrence.number} of booking {booking.name}"
+    number = 0
+    for _ in range(count):
+        number += 1
+        while await tx.store.get_unique(WORKERS, "requested_for", _need(booking, occurrence, number)) is not None:
+            number += 1
+        need = {"template": template.name, "reason": reason, "for": _need(booking, occurrence, number)}
+        request = ScaleUpRequest.model_validate(need)
+        worker_id = clock.new_id("w")
+        plan = ScaleUpPlan(request, template, booking.aws_region, worker_id, licensed=token is not None)
+        booked = {"booking_id": booking.id, "booked_until": occurrence.ends_at}
+        worker = new_worker(plan, tx.now).model_copy(update=booked)
+        tx.save_worker(worker, "booked", reason, resumed=False)
+        if token is not None:
+            await store_secrets(tx, context.secret_box, worker_id, {LICENSE_TOKEN: token.get_secret_value()})
+
+
+def _need(booking: Booking, occurrence: BookingOccurrence, number: int) -> str:
+    """The key of one worker that is launched: a repeated commit launches no second one for it."""
+    return f"booking:{booking.id}:{occurrence.number}:{number}"
+
+
+async def give_back_workers(tx: Transaction, booking: Booking) -> None:
+    """Take the booking off its workers: from now on policies decide about them."""
+    where = Where(any_of={"aws_region": [booking.aws_region]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
+    async for stored in find_all(tx.store, WORKERS, where):
+        if read_or_skip(stored, Worker, "worker") is None:
+            continue  # the end of its booking is on its record
+        worker = tx.listed_worker(stored)
+        if worker.booking_id == booking.id:
+            after = updated_record(worker, tx.now, booking_id=None, booked_until=None)
+            tx.save_worker(after, "booking_ended", f"booking {booking.name}")

@@ -1,0 +1,1 @@
+"""The calendar: what people plan ahead, and what follows from it."""

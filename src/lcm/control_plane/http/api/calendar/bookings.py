@@ -1,0 +1,136 @@
+"""Routes for bookings."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import Response
+
+from lcm.control_plane.http.deps import IdempotencyKeyDep, IfMatchDep, Operator, Viewer
+from lcm.control_plane.http.errors import error_responses
+from lcm.control_plane.http.pagination import BookingPage, Cursor, Limit, raw_page, versioned_response
+from lcm.control_plane.http.query_params import BookingStatuses, parse_booking_statuses
+from lcm.control_plane.services import get_services
+from lcm.control_plane.store.port import FieldValue, Sort, Where
+from lcm.model.base import RequestedTime, SingleLineText
+from lcm.model.booking.record import MAX_REPEATS, Booking
+from lcm.model.booking.requests import (
+    BookingPreview,
+    CancelBookingRequest,
+    CreateBookingRequest,
+    ExtendBookingRequest,
+    MoveOccurrenceRequest,
+)
+
+router = APIRouter(prefix="/api/bookings", tags=["bookings"], responses=error_responses(401, 403, 422, 429))
+
+BookingId = Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$", description="The id, such as bk-3f9k2m1xq0ab.")]
+OccurrenceNumber = Annotated[int, Path(ge=1, le=MAX_REPEATS, description="The class, 1 for the first.")]
+
+
+@router.get("", response_model=BookingPage)
+async def list_bookings(
+    request: Request,
+    caller: Viewer,
+    since: Annotated[
+        RequestedTime | None, Query(alias="from", description="Only bookings whose last class ends after this time.")
+    ] = None,
+    to: Annotated[
+        RequestedTime | None, Query(description="Only bookings whose first warm-up begins before this time.")
+    ] = None,
+    status: BookingStatuses = None,
+    team: Annotated[
+        SingleLineText | None, Query(max_length=63, description="Only bookings of the team with this id.")
+    ] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """List bookings by the time of their first class. Each has all of its classes."""
+    any_of: dict[str, list[FieldValue]] = {}
+    if statuses := parse_booking_statuses("status", status):
+        any_of["status"] = list(statuses)
+    if team is not None:
+        any_of["team"] = [team]
+    where = Where(
+        any_of=any_of,
+        at_least={} if since is None else {"ends_at": since.isoformat()},
+        below={} if to is None else {"starts_at": to.isoformat()},
+    )
+    return raw_page(await get_services(request).bookings.page(where, Sort("starts_at"), cursor, limit))
+
+
+@router.post("", status_code=201, response_model=Booking, responses=error_responses(404, 409))
+async def create_booking(
+    request: Request, caller: Operator, body: CreateBookingRequest, key: IdempotencyKeyDep
+) -> Response:
+    """Book seats for a class. A refusal (409, `booking_refused`) has the answer of the preview in `current`."""
+    return versioned_response(await get_services(request).bookings.create(caller, body, key), 201)
+
+
+@router.post("/preview", responses=error_responses(404, 409))
+async def preview_booking(request: Request, caller: Operator, body: CreateBookingRequest) -> BookingPreview:
+    """Preview a booking: whether it fits, what is short, when it would fit, and what it costs. Nothing is stored."""
+    return await get_services(request).bookings.preview(body)
+
+
+@router.get("/{booking_id}", response_model=Booking, responses=error_responses(404))
+async def get_booking(request: Request, caller: Viewer, booking_id: BookingId) -> Response:
+    """Get one booking with all of its classes."""
+    return versioned_response((await get_services(request).bookings.get(booking_id)).body)
+
+
+@router.delete("/{booking_id}", response_model=Booking, responses=error_responses(404, 409, 412))
+async def delete_booking(
+    request: Request, caller: Operator, booking_id: BookingId, if_match: IfMatchDep, key: IdempotencyKeyDep
+) -> Response:
+    """Cancel a booking: all classes that are not over. Its record is kept."""
+    record = await get_services(request).bookings.cancel(
+        caller, booking_id, CancelBookingRequest(), if_match=if_match, key=key
+    )
+    return versioned_response(record)
+
+
+@router.post("/{booking_id}/cancel", response_model=Booking, responses=error_responses(404, 409, 412))
+async def cancel_booking(
+    request: Request,
+    caller: Operator,
+    booking_id: BookingId,
+    if_match: IfMatchDep,
+    key: IdempotencyKeyDep,
+    body: CancelBookingRequest | None = None,
+) -> Response:
+    """Cancel a booking, or one class of it. Labs of a class that is under way end."""
+    record = await get_services(request).bookings.cancel(
+        caller, booking_id, body or CancelBookingRequest(), if_match=if_match, key=key
+    )
+    return versioned_response(record)
+
+
+@router.post("/{booking_id}/extend", response_model=Booking, responses=error_responses(404, 409, 412))
+async def extend_booking(
+    request: Request,
+    caller: Operator,
+    booking_id: BookingId,
+    body: ExtendBookingRequest,
+    if_match: IfMatchDep,
+    key: IdempotencyKeyDep,
+) -> Response:
+    """Extend a class. That is refused (409, `booking_refused`) if the workers are not free until then."""
+    record = await get_services(request).bookings.extend(caller, booking_id, body, if_match=if_match, key=key)
+    return versioned_response(record)
+
+
+@router.patch("/{booking_id}/occurrences/{number}", response_model=Booking, responses=error_responses(404, 409, 412))
+async def move_booking_occurrence(
+    request: Request,
+    caller: Operator,
+    booking_id: BookingId,
+    number: OccurrenceNumber,
+    body: MoveOccurrenceRequest,
+    if_match: IfMatchDep,
+    key: IdempotencyKeyDep,
+) -> Response:
+    """Move one class to another time. That is refused (409, `booking_refused`) if it does not fit then."""
+    record = await get_services(request).bookings.move(caller, booking_id, number, body, if_match=if_match, key=key)
+    return versioned_response(record)

@@ -1,0 +1,135 @@
+"""The page of one booking, and the page of one class: its seats as tiles, those with a problem first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import HTMLResponse
+
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.records.kinds import LABLETS, TEAMS
+from lcm.control_plane.services import Services, get_services
+from lcm.control_plane.web.auth import CurrentUser, WebUser, is_fragment
+from lcm.control_plane.web.lablets.list_page import worker_names
+from lcm.control_plane.web.rendering import render_fragment, render_page
+from lcm.core import clock
+from lcm.model.booking.progress import seat_id
+from lcm.model.booking.record import MAX_REPEATS, UNDER_WAY, Booking, BookingOccurrence, BookingStatus
+from lcm.model.lablet.record import Lablet
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
+from lcm.model.lablet.urgency import LabletUrgency, lablet_problem, lablet_urgency
+from lcm.model.problems import ProblemCode
+from lcm.model.team import Team
+
+if TYPE_CHECKING:
+    from lcm.control_plane.store.port import Store
+
+router = APIRouter(include_in_schema=False)
+BookingId = Annotated[str, Path(pattern=r"^bk-[a-z0-9-]{1,61}$")]
+ClassNumber = Annotated[int, Path(ge=1, le=MAX_REPEATS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A seat of a class: its lablet, or None while there is none, and who gets it."""
+
+    number: int
+    learner: str
+    lablet: Lablet | None
+
+    @property
+    def urgency(self) -> LabletUrgency:
+        """Seats with a problem come first."""
+        return LabletUrgency.PLANNED if self.lablet is None else lablet_urgency(self.lablet)
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with its lab."""
+        return None if self.lablet is None else lablet_problem(self.lablet)
+
+    @property
+    def resettable(self) -> bool:
+        """Whether its lab can be made anew."""
+        return self.lablet is not None and self.lablet.wanted and self.lablet.status is LabletStatus.RUNNING
+
+    @property
+    def ended(self) -> bool:
+        """Whether its lab has ended."""
+        return self.lablet is not None and self.lablet.status in FINAL_LABLET_STATUSES
+
+
+@router.get("/bookings/{booking_id}")
+async def booking_page(request: Request, user: CurrentUser, booking_id: BookingId) -> HTMLResponse:
+    """The whole page, or only the part that changes."""
+    services = get_services(request)
+    booking = await read_booking(services, booking_id)
+    values = {"booking": booking, "team": await _team_name(services.context.store, booking), **_changes(user, booking)}
+    if is_fragment(request):
+        return render_fragment("bookings/_booking.html", user=user, **values)
+    return await render_page(request, user, "bookings/booking.html", here="bookings", title=booking.name, **values)
+
+
+@router.get("/bookings/{booking_id}/classes/{number}")
+async def class_page(request: Request, user: CurrentUser, booking_id: BookingId, number: ClassNumber) -> HTMLResponse:
+    """The whole page, or only the part that changes."""
+    services = get_services(request)
+    booking = await read_booking(services, booking_id)
+    occurrence = find_class(booking, number)
+    seats = await read_seats(services.context.store, booking, occurrence)
+    worker_ids = sorted({each.lablet.worker_id for each in seats if each.lablet and each.lablet.worker_id})
+    values: dict[str, Any] = {
+        "booking": booking,
+        "occurrence": occurrence,
+        "seats": seats,
+        "running": sum(each.lablet is not None and each.lablet.status is LabletStatus.RUNNING for each in seats),
+        "problems": sum(each.problem is not None for each in seats),
+        "ended": sum(each.ended for each in seats),
+        "workers": await worker_names(services.context.store, worker_ids),
+        **_changes(user, booking),
+    }
+    if is_fragment(request):
+        return render_fragment("bookings/_class.html", user=user, **values)
+    title = booking.name if len(booking.occurrences) == 1 else f"{booking.name}, class {number}"
+    return await render_page(request, user, "bookings/class.html", here="bookings", title=title, **values)
+
+
+async def read_booking(services: Services, booking_id: str) -> Booking:
+    """One booking."""
+    return Booking.model_validate_json((await services.bookings.get(booking_id)).body)
+
+
+def find_class(booking: Booking, number: int) -> BookingOccurrence:
+    """One class of a booking."""
+    found = booking.occurrence(number)
+    if found is None:
+        detail = f"number: booking {booking.name} has the classes 1 to {len(booking.occurrences)}, not {number}"
+        raise ProblemError(ProblemCode.NOT_FOUND, detail)
+    return found
+
+
+async def read_seats(store: Store, booking: Booking, occurrence: BookingOccurrence) -> list[Seat]:
+    """All seats of a class, those with a problem first."""
+    ids = {number: seat_id(booking, occurrence.number, number) for number in range(1, booking.seats + 1)}
+    stored = await store.get_many(LABLETS, list(ids.values()))
+    lablets = {key: Lablet.model_validate_json(each.body) for key, each in stored.items()}
+    learners = dict(enumerate(booking.learners, 1))
+    seats = [Seat(number, learners.get(number, ""), lablets.get(key)) for number, key in ids.items()]
+    return sorted(seats, key=lambda each: (each.urgency, each.number))
+
+
+def _changes(user: WebUser, booking: Booking) -> dict[str, Any]:
+    """What the user may change now, by the number of the class."""
+    now = clock.now()
+    ahead = [each for each in booking.open_occurrences if each.ends_at > now] if user.can_operate else []
+    return {
+        "open": {each.number for each in ahead},
+        "movable": {each.number for each in ahead if each.status is BookingStatus.CONFIRMED},
+        "under_way": {each.number for each in ahead if each.status in UNDER_WAY},
+    }
+
+
+async def _team_name(store: Store, booking: Booking) -> str:
+    stored = await store.get(TEAMS, booking.team) if booking.team else None
+    return booking.team if stored is None else Team.model_validate_json(stored.body).name
