@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 # Container images often forbid bytecode. Every `lcm` process would then compile all it imports, in twice the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help up test test-unit coverage check deploy-check image-test drills sim mutations nasty soak docs screenshots bench bench-peers browser provider release lock clean
+.PHONY: help up test test-unit coverage check deploy-check image-test drills sim plan-trials calendar-trials mutations nasty soak docs screenshots bench bench-peers browser provider release lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list

@@ -6,12 +6,16 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
+from functools import cache
 
 import pytest
 
+from tests.simulation.invariants.coverage import after_all, never
 from tests.simulation.scenarios.catalog import SCENARIOS
 
 SEEDS = 12
+PARTS = 8  # each in a time of its own: all days together take minutes on a loaded machine
 
 
 def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
@@ -25,11 +29,34 @@ def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProce
     )
 
 
-@pytest.mark.timeout(900)
-def test_all_invariants_hold_and_all_events_are_covered() -> None:
-    process = simulate("--scenarios", "--seeds", str(SEEDS), "--jobs", "1", "--complete")
+@cache
+def part(number: int) -> subprocess.CompletedProcess[str]:
+    """Run a part of the scenarios and seeds, once."""
+    return simulate(
+        "--scenarios", "--seeds", str(SEEDS), "--jobs", "1", "--part", f"{number}/{PARTS}", "--coverage"
+    )  # fmt: skip
+
+
+def days(number: int) -> int:
+    """How many scenarios and seeds are in this part."""
+    return len(range(number - 1, SEEDS + len(SCENARIOS), PARTS))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", range(1, PARTS + 1))
+def test_all_invariants_hold(number: int) -> None:
+    process = part(number)
     assert process.returncode == 0, process.stdout + process.stderr
-    assert f"{SEEDS + len(SCENARIOS)} seeds, 0 with violations" in process.stdout
+    assert f"{days(number)} seeds, 0 with violations" in process.stdout
+
+
+@pytest.mark.timeout(1800)  # alone, it runs all parts
+def test_everything_that_can_happen_does() -> None:
+    outputs = "".join(part(number).stdout for number in range(1, PARTS + 1))
+    covered = Counter(re.findall(r"^ *\d+  (.+)$", outputs, re.MULTILINE))
+    assert sum(days(number) for number in range(1, PARTS + 1)) == SEEDS + len(SCENARIOS)
+    assert not never(covered)
+    assert not after_all(covered)
 
 
 @pytest.mark.timeout(300)
