@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tests.support.servers import etcd, mongod
@@ -42,7 +43,7 @@ class CommandFailedError(Exception):
     """A command ended with an error."""
 
 
-def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT, seconds: float = 900) -> str:
+def run(*command: str | Path, env: dict[str, str] | None = None, cwd: Path = ROOT, seconds: float = 1800) -> str:
     """Run a command; its output is shown only if it fails."""
     words = [str(each) for each in command]
     done = subprocess.run(
@@ -63,14 +64,16 @@ def wait_until(condition: Callable[[], bool], what: str, patience: float = 300.0
 
 
 def kept(name: str, make: Callable[[Path], Any]) -> Path:
-    """A file or folder that a later run uses again; a half-made one is never used."""
-    path, draft = FOLDER / name, FOLDER / f"{name}.draft"
+    """A file or folder that later runs use again, and others at the same time; a half-made one is never used."""
+    path = FOLDER / name
     if not path.exists():
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.unlink(missing_ok=True)
-        draft.parent.mkdir(parents=True, exist_ok=True)
-        make(draft)
-        draft.rename(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix="draft-", dir=FOLDER) as own:
+            draft = Path(own) / path.name
+            make(draft)
+            with suppress(OSError):  # another run was faster
+                draft.rename(path)
+        assert path.exists()
     return path
 
 
@@ -164,4 +167,5 @@ class Engine:
         target = ("--python-version=3.13", "--python-platform=x86_64-manylinux_2_28", "-c", "requirements/dev.txt")
         run(BIN / "uv", "pip", "install", "--quiet", "--target", context / "site", *target, *packages)
         recipe = Path(__file__).with_name("Servers.Containerfile")
-        self.podman("build", "--quiet", "--network", "none", "-f", recipe, "-t", SERVERS, context)
+        # A layer for each step would be packed each time, which takes minutes on a busy host.
+        self.podman("build", "--quiet", "--layers=false", "--network", "none", "-f", recipe, "-t", SERVERS, context)
