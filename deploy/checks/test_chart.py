@@ -129,7 +129,6 @@ def test_every_object_follows_the_schema_of_kubernetes(chart: Chart, changes: di
 def test_every_service_runs_with_settings_that_it_has(chart: Chart, changes: dict[str, Any]) -> None:
     found = deployments(chart.render(changes))
     assert found.keys() == COMPONENTS.keys()
-    secrets = {doc.variable for name in COMPONENTS for doc in describe(SERVICES[name]) if doc.secret} | {"STORE_URL"}
     shared = set(changes.get("settings", {}))
     for component, deployment in found.items():
         pod = container(deployment)
@@ -139,7 +138,7 @@ def test_every_service_runs_with_settings_that_it_has(chart: Chart, changes: dic
         assert pod["livenessProbe"]["httpGet"]["path"] == "/health"
         given = environment(deployment)
         assert given.keys() - shared - {"FORWARDED_ALLOW_IPS", "AWS_PROFILE"} <= settings_of(component)
-        for name in given.keys() & secrets:
+        for name in given.keys() & set(SECRETS):
             assert "secretKeyRef" in given[name]["valueFrom"], name
 
 
@@ -194,11 +193,32 @@ def test_regions_reach_the_services_that_use_them_and_a_change_restarts_these(ch
         ({"zoneSpread": "Never"}, "zoneSpread"),
         ({"terminationGracePeriodSeconds": 15}, "terminationGracePeriodSeconds must be at least 20"),
         ({"controlPlane": {"settings": {"SHUTDOWN_SECONDS": 60}}}, "terminationGracePeriodSeconds must be at least 75"),
+        ({"workerController": {"settings": {"CML_READER_URL": "http://a:8083"}}}, "CML_READER_URL"),
+        ({"tls": {"secret": "tls"}, "workerController": {"allReplicasReadCml": True}}, "allReplicasReadCml: with tls"),
     ],
 )
 def test_a_mistake_in_the_values_is_refused_by_name(chart: Chart, changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ChartRefusedError, match=named):
         chart.render(changes)
+
+
+SECRETS = sorted(
+    {doc.variable for name in COMPONENTS for doc in describe(SERVICES[name]) if doc.secret} | {"STORE_URL"}
+)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_among_the_settings_is_refused(chart: Chart, name: str) -> None:
+    """Everybody who may read a Deployment would read it there."""
+    with pytest.raises(ChartRefusedError, match=f"{name} is a secret"):
+        chart.render({"settings": {name: "x"}})
+
+
+def test_every_secret_of_a_service_comes_from_a_secret(chart: Chart) -> None:
+    for component, deployment in deployments(chart.render(EVERYTHING)).items():
+        needed = {doc.variable for doc in describe(SERVICES[component]) if doc.secret} - {"LCM_SECRET_KEY"}
+        for name in needed:
+            assert "secretKeyRef" in environment(deployment).get(name, {}).get("valueFrom", {}), name
 
 
 @REAL_VALUES
@@ -326,6 +346,24 @@ def test_only_the_http_port_is_reachable_and_sources_can_be_restricted(chart: Ch
         if "podSelector" in peer
     }
     assert callers == COMPONENTS.keys() - {"control-plane"}
+
+
+def test_all_replicas_of_the_worker_controller_read_cml_if_asked(chart: Chart) -> None:
+    asked = {"workerController": {"allReplicasReadCml": True}, "networkPolicy": EVERYTHING["networkPolicy"]}
+    objects = chart.render(asked)
+    found = {name: environment(each) for name, each in deployments(objects).items()}
+    assert [name for name, given in found.items() if "CML_READER_URL" in given] == ["worker-controller"]
+    names = list(found["worker-controller"])
+    assert found["worker-controller"]["POD_IP"]["valueFrom"]["fieldRef"] == {"fieldPath": "status.podIP"}
+    assert found["worker-controller"]["CML_READER_URL"]["value"] == "http://$(POD_IP):8083"
+    assert names.index("POD_IP") < names.index("CML_READER_URL"), "Kubernetes replaces only what stands before"
+    policies = {each["metadata"]["name"]: each for each in of_kind(objects, "NetworkPolicy")}
+    for name in COMPONENTS.keys() - {"control-plane"}:
+        (rule,) = policies[f"lcm-{name}"]["spec"]["ingress"]
+        peers = [each["podSelector"]["matchLabels"] for each in rule["from"] if "podSelector" in each]
+        selected = [each["app.kubernetes.io/component"] for each in peers]
+        assert selected == (["worker-controller"] if name == "worker-controller" else []), name
+    assert "CML_READER_URL" not in environment(deployments(chart.render())["worker-controller"])
 
 
 def test_with_a_certificate_nothing_inside_the_cluster_is_sent_in_plain_text(chart: Chart) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import shlex
+import shutil
 import subprocess
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from deploy.checks.conftest import DEPLOY, program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROOT = DEPLOY.parent
 README = (DEPLOY / "README.md").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ def values() -> str:
 def render(command: str, folder: Path) -> list[dict[str, Any]]:
     """What a command of the page would install. `helm template` takes the arguments of install and upgrade."""
     (folder / "mine.yaml").write_text(values(), encoding="utf-8")
-    words = shlex.split(command.replace("deploy/helm/lcm", str(DEPLOY / "helm" / "lcm")))
+    words = shlex.split(re.sub("(?<= )deploy/helm/lcm", str(DEPLOY / "helm" / "lcm"), command))
     run = subprocess.run(
         [program("helm"), "template", *words[2:]],
         cwd=folder,
@@ -97,6 +97,31 @@ def needed_keys(pod: dict[str, Any]) -> list[tuple[str, str]]:
                 keys += [each.removeprefix(folder) for each in files if each.startswith(folder)]
             found += [(name, key) for key in keys]
     return found
+
+
+def chart_with_notes(folder: Path) -> Path:
+    """The chart with what Helm prints after an installation as an object: `helm template` leaves it out."""
+    made = Path(shutil.copytree(DEPLOY / "helm" / "lcm", folder / "chart"))
+    (made / "templates" / "NOTES.txt").rename(made / "files" / "notes.txt")
+    notes = {"apiVersion": "v1", "kind": "Notes", "text": '{{ tpl (.Files.Get "files/notes.txt") . | b64enc }}'}
+    (made / "templates" / "notes.yaml").write_text(yaml.safe_dump(notes), encoding="utf-8")
+    return made
+
+
+@pytest.mark.parametrize(
+    "command", [each for each in COMMANDS if each.startswith("helm install")], ids=["demo", "real"]
+)
+def test_helm_prints_how_to_sign_in_with_the_token(tmp_path: Path, command: str) -> None:
+    objects = render(command.replace("deploy/helm/lcm", str(chart_with_notes(tmp_path))), tmp_path)
+    (notes,) = [base64.b64decode(each["text"]).decode() for each in objects if each["kind"] == "Notes"]
+    shown = r"get secret (\S+) -o go-template='{{ index .data \"bootstrap-token\" \| base64decode }}'"
+    (secret,) = re.findall(shown, notes)
+    created = dict(created_secret(each) for each in COMMANDS if each.startswith("kubectl create secret"))
+    own = {each["metadata"]["name"]: set(each["stringData"]) for each in objects if each["kind"] == "Secret"}
+    assert "bootstrap-token" in (created | own)[secret]
+    (service,) = re.findall(r"port-forward service/(\S+)", notes)
+    assert service in {each["metadata"]["name"] for each in objects if each["kind"] == "Service"}
+    assert "lcm login http://127.0.0.1:8080" in notes
 
 
 def test_an_upgrade_changes_the_control_planes_first_and_waits_for_them(tmp_path: Path) -> None:

@@ -66,10 +66,10 @@ capabilities: {drop: [ALL]}
 {{- define "lcm.env" -}}
 {{- $values := .top.Values -}}
 {{- $settings := mergeOverwrite (deepCopy (.top.Values.settings | default dict)) (deepCopy (.own.settings | default dict)) -}}
-{{- range $name := list "STORE_URL" "LCM_CONTROLLER_TOKEN" "LCM_BOOTSTRAP_TOKEN" "OIDC_CLIENT_SECRET" "LCM_SECRET_KEY" "LCM_SECRET_KEY_FILE" "ETCD_USER" "ETCD_PASSWORD" "CML_DEFAULT_PASSWORD" -}}
+{{- range $name := list "STORE_URL" "LCM_CONTROLLER_TOKEN" "LCM_BOOTSTRAP_TOKEN" "OIDC_CLIENT_SECRET" "SMTP_PASSWORD" "SCALE_UP_LICENSE_TOKEN" "LCM_SECRET_KEY" "LCM_SECRET_KEY_FILE" "ETCD_USER" "ETCD_PASSWORD" "CML_DEFAULT_PASSWORD" -}}
 {{- if hasKey $settings $name }}{{ fail (printf "settings: %s is a secret; put it into a secret that the values name (README.md)" $name) }}{{ end -}}
 {{- end -}}
-{{- range $name := list "BIND_HOST" "LCM_DATA_DIR" "COORDINATION" "CONTROL_PLANE_API_URL" "CONTROL_PLANE_PORT" "WORKER_CONTROLLER_PORT" "RESOURCE_SCHEDULER_PORT" "LABLET_CONTROLLER_PORT" "AWS_REGION_CONFIGS" "AWS_DEFAULT_REGION" -}}
+{{- range $name := list "BIND_HOST" "LCM_DATA_DIR" "COORDINATION" "CONTROL_PLANE_API_URL" "CONTROL_PLANE_PORT" "WORKER_CONTROLLER_PORT" "RESOURCE_SCHEDULER_PORT" "LABLET_CONTROLLER_PORT" "AWS_REGION_CONFIGS" "AWS_DEFAULT_REGION" "CML_READER_URL" -}}
 {{- if hasKey $settings $name }}{{ fail (printf "settings: the chart sets %s itself; use the value for it (README.md)" $name) }}{{ end -}}
 {{- end -}}
 {{- $_ := required "settings.ETCD_ENDPOINTS is required: host:port of each member of etcd, separated by commas" $settings.ETCD_ENDPOINTS -}}
@@ -104,7 +104,9 @@ capabilities: {drop: [ALL]}
 {{- if eq .component "control-plane" -}}
 {{- $_ := set $secrets "STORE_URL" (dict "name" $values.existingSecret "key" "store-url") -}}
 {{- $_ := set $secrets "LCM_BOOTSTRAP_TOKEN" (dict "name" $values.existingSecret "key" "bootstrap-token" "optional" true) -}}
-{{- $_ := set $secrets "OIDC_CLIENT_SECRET" (dict "name" $values.existingSecret "key" "oidc-client-secret" "optional" true) -}}
+{{- range $name, $key := dict "OIDC_CLIENT_SECRET" "oidc-client-secret" "SMTP_PASSWORD" "smtp-password" "SCALE_UP_LICENSE_TOKEN" "scale-up-license-token" -}}
+{{- $_ := set $secrets $name (dict "name" $values.existingSecret "key" $key "optional" true) -}}
+{{- end -}}
 {{- $_ := set $env "LCM_SECRET_KEY_FILE" "/run/lcm/secret.key" -}}
 {{- end -}}
 {{- $extra := list -}}
@@ -112,6 +114,13 @@ capabilities: {drop: [ALL]}
 {{- if and (ne .component "control-plane") (not (hasKey $env "WORKER_CONTROLLER_INSTANCE_ID")) (not (has "WORKER_CONTROLLER_INSTANCE_ID" $extra)) }}
 - name: WORKER_CONTROLLER_INSTANCE_ID
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{- end }}
+{{- if .own.allReplicasReadCml }}
+{{- if $values.tls.secret }}{{ fail "workerController.allReplicasReadCml: with tls.secret the certificate would have to name the address of each pod; use one of the two" }}{{ end }}
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: CML_READER_URL
+  value: http://$(POD_IP):{{ include "lcm.text" .own.port }}
 {{- end }}
 {{- range $name, $reference := $secrets }}
 {{- if not (has $name $extra) }}
