@@ -66,7 +66,19 @@ def test_every_service_that_others_wait_for_has_a_health_check() -> None:
     assert all("healthcheck" in SERVICES[name] for name in awaited)
 
 
-@pytest.mark.parametrize("file", ["aws.env", "regions.yaml"])
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_a_setting_that_the_file_does_not_name_can_be_given(name: str) -> None:
+    assert {"path": "./lcm.env", "required": False} in OURS[name]["env_file"]
+
+
+def test_each_worker_controller_is_reached_by_its_own_name() -> None:
+    urls = {name: each["environment"].get("CML_READER_URL") for name, each in OURS.items()}
+    assert {name: url for name, url in urls.items() if url} == {
+        name: f"http://{name}:8083" for name in OURS if name.startswith("worker-controller")
+    }
+
+
+@pytest.mark.parametrize("file", ["aws.env", "lcm.env", "regions.yaml"])
 def test_what_you_write_for_compose_is_not_committed(tmp_path: Path, file: str) -> None:
     text = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
     assert f"./{file}" in text

@@ -51,8 +51,8 @@ def test_the_settings_of_each_unit_are_those_of_its_service(tmp_path: Path, serv
     given = {name: value for name, value in shared.items() if not name.startswith("#")}
     if own.exists():
         variables = {doc.variable for doc in describe(SERVICES[service])}
-        assert settings_in(own).keys() <= variables | {"FORWARDED_ALLOW_IPS"}
-        given |= settings_in(own)
+        assert {name.removeprefix("#") for name in settings_in(own)} <= variables | {"FORWARDED_ALLOW_IPS"}
+        given |= {name: value for name, value in settings_in(own).items() if not name.startswith("#")}
     # What the files leave empty, and where the certificates are.
     entered = {"LCM_CONTROLLER_TOKEN": "c" * 32, "LCM_BOOTSTRAP_TOKEN": "b" * 32, "LCM_SECRET_KEY": "a" * 43 + "="}
     certificate = tmp_path / "ca.crt"
@@ -73,3 +73,23 @@ def test_haproxy_accepts_the_example(tmp_path: Path) -> None:
     run = subprocess.run([program("haproxy"), "-c", "-f", str(file)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "WARNING" not in run.stderr
+
+
+def test_a_backup_on_a_host_reads_the_address_beside_settings_with_spaces(tmp_path: Path) -> None:
+    """As sign-in.md shows them: env would take the second word of one for the command."""
+    url = "mongodb://lcm:secret@a,b,c/?replicaSet=lcm&tls=true"
+    (tmp_path / "lcm.env").write_text("# The CA.\nLCM_CA_FILE=/etc/lcm/ca.crt\nLCM_CONTROLLER_TOKEN=a b\n")
+    (tmp_path / "control-plane.env").write_text(f'STORE_URL={url}\nOIDC_ROLE_MAP={{"staff": "operator"}}\n')
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$STORE_URL $LCM_CA_FILE $*"\n')
+    python.chmod(0o755)
+    script = UNIT.with_name("backup.sh").read_text(encoding="utf-8")
+    here = script.replace("/etc/lcm/", f"{tmp_path}/").replace("/opt/lcm/bin/python", str(python))
+    done = subprocess.run(
+        ["bash", "-euc", here],
+        env={"PATH": "/usr/bin:/bin", "COPY": "copy"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == f"{url} /etc/lcm/ca.crt -m lcm.control_plane.store.mongo.backup save copy\n", done.stderr

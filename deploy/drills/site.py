@@ -67,12 +67,17 @@ class Service:
         if self._process is not None and self._process.poll() is not None:
             self.start()
 
+    def wait(self) -> int:
+        """Wait until it ends by itself; returns its exit code."""
+        assert self._process is not None
+        return self._process.wait(PATIENCE)
+
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End it and wait; returns its exit code."""
         assert self._process is not None
         if self._process.poll() is None:
             self._process.send_signal(number)
-        return self._process.wait(PATIENCE)
+        return self.wait()
 
 
 class Site:

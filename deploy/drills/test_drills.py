@@ -7,6 +7,7 @@ import os
 import signal
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(1800)
 REQUESTS = 2000
+NEW = ROOT / "src"
 RESULTS: list[tuple[str, str]] = []
 CREATE = ("--template", "small", "--region", REGION)
 
@@ -98,14 +100,18 @@ class RequestLoop:
         for thread in self._threads:
             thread.join()
 
+    def reads_failed(self) -> int:
+        return sum(each.startswith("GET") for each in self.failed)
+
     def _use(self, person: int) -> None:
         headers = {"Authorization": f"Bearer {ADMIN}"}
         with httpx.Client(base_url=f"https://{BALANCER}", headers=headers, verify=self._context, timeout=60) as client:
             number = 0
             while not self._done.is_set():
                 number += 1
+                method = "GET" if number % 10 else "POST"
                 try:
-                    if number % 10:
+                    if method == "GET":
                         response = client.get("/api/workers", params={"limit": 5})
                     else:
                         name = f"drill-{time.time_ns()}-{person}"
@@ -116,7 +122,7 @@ class RequestLoop:
                 with self._lock:
                     self.sent += 1
                     if problem:
-                        self.failed.append(f"{number}: {problem}")
+                        self.failed.append(f"{method} {number}: {problem}")
 
 
 def test_1_a_site_from_nothing(site: Site) -> None:
@@ -135,13 +141,29 @@ def test_1_a_site_from_nothing(site: Site) -> None:
     record("a site with TLS from nothing", f"{time.monotonic() - began:.0f} s to a running worker")
 
 
-def test_2_upgrade_and_rollback_fail_no_request(site: Site, old_version: Path) -> None:
-    new = ROOT / "src"
+def schema(source: Path) -> int:
+    """The version of MongoDB's schema that a version of LCM writes."""
+    script = "from lcm.control_plane.store.mongo.database import MIGRATIONS; print(len(MIGRATIONS))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": str(source)}, check=True, capture_output=True, text=True
+    )
+    return int(done.stdout)
+
+
+def test_2_upgrade_and_rollback(site: Site, old_version: Path, tmp_path: Path) -> None:
+    if schema(old_version) == schema(NEW):
+        upgrade_and_back_fail_no_request(site, old_version)
+    else:
+        back_across_a_new_schema_by_a_backup(site, old_version, tmp_path)
+    assert site.status("first") == "RUNNING"
+
+
+def upgrade_and_back_fail_no_request(site: Site, old_version: Path) -> None:
     with RequestLoop(site) as people:
-        for version, name in ((new, "upgrade"), (old_version, "rollback")):
+        for version, name in ((NEW, "upgrade"), (old_version, "rollback")):
             before = people.sent
             # Control planes first; back in the other order.
-            kinds = ("control-plane", "worker-controller") if version == new else ("worker-controller", "control-plane")
+            kinds = ("control-plane", "worker-controller") if version == NEW else ("worker-controller", "control-plane")
             for kind in kinds:
                 for service in site.of(kind):
                     site.restart(service, version)
@@ -149,7 +171,51 @@ def test_2_upgrade_and_rollback_fail_no_request(site: Site, old_version: Path) -
             wait_until(lambda wanted=target: people.sent >= wanted, f"{REQUESTS} requests")  # type: ignore[misc]
             record(name, f"{people.sent - before} requests, {len(people.failed)} failed")
     assert people.failed == []
-    assert site.status("first") == "RUNNING"
+
+
+def back_across_a_new_schema_by_a_backup(site: Site, old_version: Path, folder: Path) -> None:
+    """An older control plane does not start on the newer schema: it needs the backup from before the upgrade."""
+    place = {"STORE_URL": site.settings["STORE_URL"], "COPY": str(folder / "copy")}
+    site.script("backup-mongodb.sh", **place)
+    planes, controllers = site.of("control-plane"), site.of("worker-controller")
+    with RequestLoop(site) as people:
+        for service in (*planes, *controllers):
+            site.restart(service, NEW)
+        wait_until(lambda: people.sent >= REQUESTS, f"{REQUESTS} requests")
+    reads = people.reads_failed()
+    writes = len(people.failed) - reads
+    record("upgrade to a newer schema", f"{people.sent} requests; {writes} writes and {reads} reads failed")
+    assert reads == 0, people.failed
+
+    for service in (*controllers, *planes):
+        assert service.end() == 0
+        service.env["PYTHONPATH"] = str(old_version)
+    log = site.folder / "control-plane-1.log"
+    before = len(log.read_text())
+    assert planes[0].start().wait() != 0
+    assert "was written by a newer LCM" in log.read_text()[before:]
+
+    site.script("restore-mongodb.sh", **place)
+    planes[0].start()
+    wait_until(lambda: site.is_ready(planes[0]), "the older control plane is ready")
+    wait_until(lambda: hold(site), "the fleet is on hold")
+    for service in (*planes[1:], *controllers):
+        service.start()
+    for service in (*planes[1:], *controllers):
+        wait_until(lambda each=service: site.is_ready(each), f"{service.name} is ready")  # type: ignore[misc]
+    site.lcm("fleet", "release")
+    site.lcm("workers", "create", "after-going-back", *CREATE)
+    seconds = wait_until(lambda: site.status("after-going-back") == "RUNNING", "work goes on")
+    record("back by a backup", f"a worker runs {seconds:.0f} s after the release")
+
+
+def hold(site: Site, url: str = f"https://{BALANCER}") -> bool:
+    """The balancer needs a moment to notice the control plane."""
+    try:
+        site.lcm("fleet", "hold", "--reason", "restored a backup", url=url)
+    except RuntimeError:
+        return False
+    return True
 
 
 def test_3_the_loss_of_a_host(site: Site) -> None:
@@ -245,7 +311,7 @@ class RestoreDrill:
             assert service.end() == 0
         self._site.script(f"restore-{store}.sh", **place)
         self._start(self._planes[0])
-        wait_until(self._hold, "the fleet is on hold")
+        wait_until(lambda: hold(self._site, self._url), "the fleet is on hold")
         starts = self._starts()
         for service in self._planes[1:]:
             self._start(service)
@@ -265,14 +331,6 @@ class RestoreDrill:
 
     def _lcm(self, *arguments: str) -> Any:
         return self._site.lcm(*arguments, url=self._url)
-
-    def _hold(self) -> bool:
-        """The balancer needs a moment to notice the control plane."""
-        try:
-            self._lcm("fleet", "hold", "--reason", "restored a backup")
-        except RuntimeError:
-            return False
-        return True
 
     def _until(self, name: str, status: str) -> None:
         wait_until(lambda: self._site.status(name, url=self._url) == status, f"{name} is {status}")

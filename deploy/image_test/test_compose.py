@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from contextlib import suppress
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(3600)
 
 NETWORK = "lcm-internal"
+PUBLIC_URL = "https://lcm.example.org"
 TOKEN = "b" * 32
 SETTINGS = {
     "ETCD_IMAGE": SERVERS,
@@ -33,6 +35,7 @@ SETTINGS = {
 AWS = {**CREDENTIALS, "AWS_ENDPOINT_URL": "http://cloud:5000", "CML_PROXY_URL": "http://cloud:3128"}
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
 SERVICES, VOLUMES = COMPOSE["services"], COMPOSE["volumes"]
+OURS = [name for name, each in SERVICES.items() if each["image"].startswith("lcm:")]
 ONCE = "mongo-initiate"
 PORTS = {"control-plane": 8080, "worker-controller": 8083, "resource-scheduler": 8081, "lablet-controller": 8082}
 
@@ -46,6 +49,7 @@ class Platform:
         shutil.copy(ROOT / "deploy" / "compose.yaml", folder)
         (folder / "regions.yaml").write_text(f"{REGION}: {{}}\n")
         (folder / "aws.env").write_text("".join(f"{name}={value}\n" for name, value in AWS.items()))
+        (folder / "lcm.env").write_text(f"LCM_PUBLIC_URL={PUBLIC_URL}\nMAINTENANCE_POLICY=plan\n")
         network = {"networks": {"default": {"external": True, "name": NETWORK}}}
         (folder / "internal.yaml").write_text(yaml.safe_dump(network))
 
@@ -105,6 +109,18 @@ class Platform:
                     return f"{kind}-{number}"
         return ""
 
+    def setting(self, service: str, name: str) -> str:
+        return self._engine.podman("exec", self.container(service), "printenv", name).strip()
+
+    def readers(self) -> float:
+        """How many replicas the leader lets read CML servers."""
+        leader = self.leader("worker-controller")
+        if not leader:
+            return 0
+        script = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8083/metrics').read().decode())"
+        shown = self._engine.podman("exec", self.container(leader), "python", "-c", script)
+        return sum(float(line.split()[1]) for line in shown.splitlines() if line.startswith("lcm_cml_readers "))
+
     def lcm(self, *arguments: str) -> Any:
         """A command of LCM, in the container of the control plane."""
         env = ("-e", f"LCM_TOKEN={TOKEN}", "-e", "HOME=/tmp")
@@ -117,6 +133,15 @@ class Platform:
         with suppress(CommandFailedError):
             return {each["name"]: (each["status"], each["instance_id"]) for each in self.lcm("workers", "list")}
         return {}
+
+    def backup(self) -> None:
+        """By the script that docs/operations.md quotes; the file is whole and only the owner reads it."""
+        copy = self._folder / "copy"
+        env = {"RUN": f"podman exec {self.container('control-plane')}", "COPY": str(copy)}
+        self._engine.inside("bash", "-euo", "pipefail", ROOT / "deploy" / "drills" / "backup-container.sh", env=env)
+        with gzip.open(copy) as file:
+            assert b"first" in file.read()
+        assert copy.stat().st_mode & 0o777 == 0o600
 
     def is_running(self, name: str) -> bool:
         return self.workers().get(name, ("", None))[0] == "RUNNING"
@@ -135,6 +160,9 @@ def platform(engine: Engine) -> Platform:
 
 def test_nothing_is_lost(platform: Platform) -> None:
     print(f"\nready {platform.up():.0f} s after `up`")
+    assert {platform.setting(service, "LCM_PUBLIC_URL") for service in OURS} == {PUBLIC_URL}
+    assert platform.setting("worker-controller-2", "MAINTENANCE_POLICY") == "plan"
+    wait_until(lambda: platform.readers() == 2, "both worker controllers read CML servers")
     platform.lcm("workers", "create", "first", "--template", "small", "--region", REGION)
     wait_until(lambda: platform.is_running("first"), "the worker runs")
     first = platform.workers()["first"]
@@ -152,6 +180,7 @@ def test_nothing_is_lost(platform: Platform) -> None:
             seconds = wait_until(platform.is_ready, f"all services are ready after the kill of {service}")
             print(f"{service} was killed: all are ready after {seconds:.0f} s")
     assert platform.workers().keys() == {"first", "second"}
+    platform.backup()
 
     before = platform.workers()
     platform.down()
