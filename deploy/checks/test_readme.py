@@ -141,6 +141,19 @@ def test_an_upgrade_changes_the_control_planes_first_and_waits_for_them(tmp_path
     assert [{each[name] for name in controllers} for each in images] == [{"OLD"}, {"OLD"}, {"NEW"}]
 
 
+def test_operations_names_what_the_chart_and_the_units_have(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (install,) = [each for each in COMMANDS if each.startswith("helm install") and "mine.yaml" in each]
+    found = [each["metadata"] for each in render(install, tmp_path) if each["kind"] == "Deployment"]
+    named = set(re.findall(r"kubectl [^\n]*?deployment[/ ](lcm[\w-]*)", page))
+    assert named == {"lcm-control-plane", "lcm-worker-controller"}
+    assert named <= {each["name"] for each in found}
+    (selector,) = set(re.findall(r"kubectl scale deployment -l (\S+)=lcm ", page))
+    assert all(each["labels"][selector] == "lcm" for each in found)
+    files = {path.name for path in (DEPLOY / "systemd").iterdir()}
+    assert set(re.findall(r"/etc/lcm/([\w-]+\.env)", page)) <= files
+
+
 def test_no_page_installs_a_stranger() -> None:
     """`lcm` on PyPI is another project."""
     commands = [

@@ -74,4 +74,6 @@ async def _system_resolver(host: str, port: int) -> Sequence[str]:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise OSError(f"{host} is not a host name") from error
+    except socket.gaierror as error:
+        raise OSError(f"{host} cannot be resolved: {error.strerror}") from error
     return list(dict.fromkeys(str(each[4][0]) for each in found))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,3 +77,12 @@ async def test_the_metadata_service_must_be_listed_by_address() -> None:
 async def test_a_host_without_addresses_is_an_error_of_the_network() -> None:
     with pytest.raises(OSError, match="no address"):
         await allowed(at=[]).resolve("example.com", 443)
+
+
+async def test_a_name_that_cannot_be_resolved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", fail)
+    with pytest.raises(OSError, match=r"^hooks\.internal cannot be resolved: Name or service not known$"):
+        await AllowedHosts().resolve("hooks.internal", 443)
