@@ -22,7 +22,8 @@ from lcm.model.booking.capacity import clipped, live_worker
 from lcm.model.booking.record import OPEN_STATUSES, Booking
 from lcm.model.calendar.admission import FREE_TIMES_WITHIN, BookedCapacity, BookingLimits, LiveWorker, admit
 from lcm.model.lablet.record import Lablet
-from lcm.model.lablet.status import ASSIGNED_LABLET_STATUSES
+from lcm.model.lablet.scheduling.planner import capacity_need_key
+from lcm.model.lablet.status import ASSIGNED_LABLET_STATUSES, LabletStatus
 from lcm.model.problems import ProblemCode
 from lcm.model.team import Team
 from lcm.model.worker.record import Worker
@@ -155,6 +156,7 @@ async def read_live(
     found = {stored.id: read_or_skip(stored, Worker, "worker") for stored in stored_workers}
     workers = [worker for worker in found.values() if worker is not None]
     walk_ins = await read_walk_ins(store, [worker.id for worker in workers if worker.allocation.lablets])
+    walk_ins |= await _read_awaited(store, workers)
     by_name = {template.name: template for template in templates}
     live = {worker.id: live_worker(worker, walk_ins.get(worker.id, ()), by_name, now) for worker in workers}
     usable = [stored for stored in stored_workers if stored.id in live and live[stored.id].free_from is not None]
@@ -187,6 +189,24 @@ async def read_walk_ins(store: Store, worker_ids: Sequence[str]) -> dict[str, li
             lablet = read_or_skip(stored, Lablet, "lablet")
             if lablet is not None and lablet.worker_id is not None and lablet.booking_id is None:
                 found.setdefault(lablet.worker_id, []).append(lablet)
+    return found
+
+
+async def _read_awaited(store: Store, workers: Sequence[Worker]) -> dict[str, list[Lablet]]:
+    """Walk-ins that wait for a worker which was launched or resumed for them: it is not free either."""
+    empty = [worker for worker in workers if worker.requested_for is not None and not worker.allocation.lablets]
+    if not empty:
+        return {}
+    ids, by_need = {worker.id for worker in empty}, {worker.requested_for: worker.id for worker in empty}
+    found: dict[str, list[Lablet]] = {}
+    async for stored in find_all(store, LABLETS, Where(any_of={"status": [LabletStatus.PENDING_SCHEDULING.value]})):
+        lablet = read_or_skip(stored, Lablet, "lablet")
+        if lablet is None or lablet.booking_id is not None or not lablet.wanted:
+            continue
+        planned = None if lablet.placement is None else lablet.placement.scale_up_worker_id
+        worker_id = planned if planned in ids else by_need.get(capacity_need_key(lablet))
+        if worker_id is not None:
+            found.setdefault(worker_id, []).append(lablet)
     return found
 
 

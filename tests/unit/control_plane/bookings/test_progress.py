@@ -279,6 +279,19 @@ async def test_a_worker_for_others_must_leave_room_for_the_class(school: School)
     assert (refused.status_code, refused.json()["code"]) == (409, "booked")
 
 
+async def test_a_worker_that_was_launched_for_a_walk_in_is_not_free_until_it_is_placed(school: School) -> None:
+    """Two walk-ins without an end, one after the other: the second would take the last place of the class."""
+    await school.set_limit(WORKERS_NEEDED + 1)
+    await school.book()
+    answers = []
+    for _ in range(2):
+        walk_in = (await school.post("/api/lablets", {"definition": "lab"})).json()
+        need = {"template": "micro", "reason": "full", "for": f"lablet:{walk_in['id']}:0"}
+        answers.append(await school.post("/api/internal/workers/scale-up", need, role=CONTROLLER))
+    assert [each.status_code for each in answers] == [202, 409]
+    assert answers[1].json()["code"] == "booked"
+
+
 async def test_an_older_leader_carries_nothing_out(school: School) -> None:
     await school.book()
     await school.wait_until("warm_up_at")
