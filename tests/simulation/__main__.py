@@ -8,9 +8,11 @@ import sys
 import time
 from collections import Counter
 
+from tests.simulation.invariants.classes import seats_line
 from tests.simulation.invariants.coverage import after_all, never
 from tests.simulation.plan_trial import run_trials
 from tests.simulation.scenarios.catalog import SCENARIOS
+from tests.simulation.scenarios.class_seeds import CLASS_SEED
 from tests.simulation.seeds import run_all
 from tests.simulation.shrink import shrink
 
@@ -22,7 +24,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make sim", description="Thousands of bad days, replayable.")
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first one")
-    parser.add_argument("--seed", help="only this one, with its story")
+    parser.add_argument("--seed", help="only this one, with its story; class-17 for the 17th day with classes")
+    parser.add_argument("--classes", action="store_true", help="the days with classes of these seeds, not the others")
     parser.add_argument("--shrink", action="store_true", help="leave out of --seed what does not matter")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--scenarios", action="store_true", help="the days written by hand, too")
@@ -50,13 +53,15 @@ def _one(seed: str, jobs: int, *, shrunk: bool) -> int:
     else:
         (result,) = run_all([seed], jobs=1, keep_log=True)
     print("\n".join(result.log))
+    print("".join(f"{line}\n" for line in seats_line(result.covered)), end="")
     print(f"seed {seed}: trace {result.trace}, {len(result.violations)} violations")
     return 1 if result.violations else 0
 
 
 def _many(chosen: argparse.Namespace) -> int:
     began, cpu, simulated, bad, covered = time.monotonic(), 0.0, 0.0, 0, Counter[str]()
-    seeds = [str(seed) for seed in range(chosen.first, chosen.first + chosen.seeds)]
+    prefix = CLASS_SEED if chosen.classes else ""
+    seeds = [f"{prefix}{seed}" for seed in range(chosen.first, chosen.first + chosen.seeds)]
     part, parts = map(int, chosen.part.split("/"))
     days = ([*SCENARIOS, *seeds] if chosen.scenarios else seeds)[part - 1 :: parts]
     if chosen.try_first is not None:
@@ -80,6 +85,7 @@ def _many(chosen: argparse.Namespace) -> int:
             print(f"{count:8}  {what}")
         print("".join(f"   never  {what}\n" for what in never(covered)), end="")
         print("".join(f"   said to be out of reach: {what}\n" for what in after_all(covered)), end="")
+    print("".join(f"{line}\n" for line in seats_line(covered)), end="")
     rate = simulated / 3600 / (cpu / 60) if cpu else 0.0
     print(
         f"{done} seeds, {bad} with violations, {simulated / 3600:.0f} simulated hours in {cpu / 60:.1f} minutes of CPU"

@@ -13,26 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
+
+from tests.simulation.class_mutations import CLASS_MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 150
 """The number of seeds, after the scenarios, within which each must be found."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """A fragment of a file under src/lcm, and its replacement. Unit tests check that it occurs exactly once.
-
-    `seed` is the scenario or seed that is known to find it. It runs first, and all others only if it finds nothing.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    seed: str
 
 
 _DECIDE = "controllers/worker/decide"
@@ -481,6 +468,7 @@ MUTATIONS = (
         "    block = 'it is left running' or ",
         "a window closes, and opens again for a worker at rest",
     ),
+    *CLASS_MUTATIONS,
 )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SETTLE = 50 * MINUTE
 """Time to converge after the last fault: the only instance of a region is gone after thirty minutes without it; then
 there may be a drain of ten, and a timeout that expired just before."""
+_LOOK_SECONDS = 2.0
 
 
 @dataclass
@@ -51,6 +52,7 @@ def run(seed: int | str, script: Script | None = None, *, settle: float = SETTLE
     quiet()
     script = script or script_of(seed)
     loop = SeededLoop(seed)
+    loop.begins = script.begins or loop.begins
     asyncio.set_event_loop(loop)
     ledger = Ledger(loop)
     count_rules(ledger.covered)
@@ -76,16 +78,19 @@ def run(seed: int | str, script: Script | None = None, *, settle: float = SETTLE
 
 
 async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float) -> None:
-    platform = Platform(loop, ledger, polls=script.polls, lease=script.lease)
+    platform = Platform(loop, ledger, polls=script.polls, lease=script.lease, rules=script.classes)
     await platform.start_plane()
     for name in NODES:
         await platform.start_controller(name, rate=script.rates[name], offset=script.offsets[name])
     ledger.other_faults = any(event.kind != "swallow" for event in script.faults)
     people, adversary = People(platform, ledger), Adversary(platform, script)
-    await people.prepare(script.settings)
+    await people.prepare(script.settings, script.classes)
     acts = [_at(event, people.do, ledger) for event in script.people]
     acts += [_at(event, adversary.do, ledger) for event in script.faults]
     tasks = [asyncio.ensure_future(act) for act in acts]
+    if script.classes is not None:
+        ledger.classes.trouble.begin(script.people, script.faults)
+        tasks.append(asyncio.ensure_future(_watch_processes(platform, ledger)))
     await asyncio.sleep(script.span + MINUTE)
     for task in tasks:
         task.cancel()
@@ -95,6 +100,7 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float)
     await people.release_all()
     if not settle:
         return
+    await people.instructors.cancel_all()
     schedules = await people.settle_schedules()
     leaks_end = await people.leaks_end()
     since = loop.now
@@ -107,6 +113,13 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float)
         said = complaints(platform, ledger, schedules, leaks_end=leaks_end)
     for each in said:
         ledger.violated(each)
+
+
+async def _watch_processes(platform: Platform, ledger: Ledger) -> None:
+    while True:
+        if any(node.dead or node.paused_until is not None for node in platform.nodes.values()):
+            ledger.classes.trouble.down_at = platform.loop.now
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _at(event: Event, do: Callable[[Event], Awaitable[str]], ledger: Ledger) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
 MINUTE = 60.0
 SPAN = 30 * MINUTE
@@ -39,6 +40,15 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassRules:
+    """What a run with classes begins with."""
+
+    team_seats: int | None = None  # the limit of the team that books
+    licensed: bool = False  # whether workers that are launched by policy get a license
+    measured: float | None = None  # the seconds that launches took before, and labs a sixth of them
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
     """User actions, faults, and the kind of fleet."""
 
@@ -51,6 +61,8 @@ class Script:
     span: float  # the duration of user actions and faults
     patience: float  # the minimum time that a run continues after the last fault
     lease: int = 15  # seconds after which a silent leader loses its lease
+    begins: datetime | None = None  # what clocks show at the beginning; None: a day in winter
+    classes: ClassRules | None = None  # None: nobody books any
 
 
 PEOPLE: dict[str, float] = {
@@ -77,6 +89,12 @@ PEOPLE: dict[str, float] = {
     "schedule": 0,
     "unschedule": 0,
     "check-waits": 0,  # only in scenarios, where nothing else keeps a controller from saying so
+    # Only in runs with classes.
+    "book": 0,
+    "extend-class": 0,
+    "move-class": 0,
+    "cancel-class": 0,
+    "limit-team": 0,
 }
 """User actions and their relative frequency."""
 

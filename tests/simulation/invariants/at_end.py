@@ -41,6 +41,7 @@ def complaints(platform: Platform, ledger: Ledger, schedules: Sequence[Schedule]
     found += _against_schedules(platform, ledger, schedules)
     found += _licenses(platform, ledger, {machine.id for machine in machines})
     found += ledger.lablets.complaints(ledger.records, platform.cml.labs.labs_of, running)
+    found += ledger.classes.complaints()
     for worker_id, version, desired in ledger.confirmed:
         if version not in ledger.versions[worker_id]:
             found.append(f"{worker_id}: version {version} ({desired}) was acknowledged and is lost")

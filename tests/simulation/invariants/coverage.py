@@ -11,10 +11,30 @@ from tests.simulation.script import FAULTS, PEOPLE
 if TYPE_CHECKING:
     from collections import Counter
 
+CLASS_STEPS = (
+    *(f"class {what}" for what in ("booked", "extended", "moved", "cancelled")),
+    *(f"class not booked: {what}" for what in ("workers", "licenses", "team_seats")),
+    "class CONFIRMED WARMING",
+    "class WARMING ACTIVE",
+    "class ACTIVE ENDED",
+    "class CONFIRMED CANCELLED",
+    "class ACTIVE CANCELLED",
+    "a class is at risk",
+    "a class is at risk no longer",
+    *(f"a worker is booked and {how}" for how in ("launched", "started", "used")),
+    "a worker for a walk-in would take a booked place",
+    "a user must not stop a booked worker",
+    "audit booking_ended",
+    "wish STOPPED by schedule_stop",
+    "wish RUNNING by schedule_start",
+)
+"""What becomes of bookings and schedules."""
+
 
 def never(covered: Counter[str]) -> list[str]:
     """What should have happened but did not."""
     events = {f"event {kind}" for kind in (*FAULTS, *PEOPLE)}
+    events |= set(CLASS_STEPS)
     return [*sorted(events - covered.keys()), *missing(covered, rules() - _out_of_reach())]
 
 

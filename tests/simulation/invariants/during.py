@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from lcm.cloud.types import WORKER_TAG, InstanceState
 from lcm.control_plane.records.kinds import (
     AUDIT,
+    BOOKINGS,
     DECISIONS,
     FLEET,
     LABLETS,
     LEADERSHIPS,
     SETTINGS,
+    TEAMS,
     WORKER_CHANGED,
     WORKER_HISTORY,
     WORKERS,
@@ -25,6 +27,7 @@ from lcm.control_plane.store.memory.store import MemoryDisk
 from lcm.control_plane.store.port import NewJournalEntry, Put
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus, is_allowed_transition
+from tests.simulation.invariants.classes import ClassBooks
 from tests.simulation.invariants.idle import CLOCK_GRACE, IdleBooks
 from tests.simulation.invariants.lablets import LabletBooks
 from tests.simulation.script import UNAUTHENTICATED
@@ -100,6 +103,7 @@ class Ledger:
         self._left: dict[str, float] = {}  # when each got the status before
         self.idle = IdleBooks(self.violated, lambda: loop.now)
         self.lablets = LabletBooks(self.violated, self.note, self.covered)
+        self.classes = ClassBooks(loop, self.violated, self.note, self.covered, self.records, self.lablets.records)
 
     @property
     def _now(self) -> float:
@@ -149,10 +153,16 @@ class Ledger:
             self._worker(body, entries)
             self._newer_kept(disk, body)
         elif write.kind is LABLETS:
+            self.classes.lablet(self.lablets.records.get(body["id"]), body)
             self.lablets.committed(body, entries)
+        elif write.kind is BOOKINGS:
+            self.classes.booking(body, [entry for topic, entry in entries if topic == AUDIT])
+        elif write.kind is TEAMS:
+            self.classes.teams[write.id] = body
         elif write.kind is SETTINGS:
             self._settings = body
             self.idle.settings(body.get("idle", {}))
+            self.classes.scaling = body.get("scaling", {})
         elif write.kind is LEADERSHIPS:
             self._leadership(body, entries)
         elif write.kind is FLEET:
@@ -171,6 +181,7 @@ class Ledger:
             for topic, entry in entries
             if topic == AUDIT and entry["subject"] == worker_id
         ]
+        self.classes.worker(before, after, {actor["action"] for actor in actors}, {actor["kind"] for actor in actors})
         if before is None:
             self._entered[worker_id] = self._now
             return
@@ -269,7 +280,8 @@ class Ledger:
                 self._asked[worker_id] = self._now
             return
         accepted = after["drifted_at"] != before["drifted_at"] or after.get("pause_reason") == "stopped from outside"
-        if "policy" not in kinds and not (desired == "STOPPED" and accepted):
+        booked = desired == "RUNNING" and any(actor["action"] == "booked" for actor in actors)
+        if "policy" not in kinds and not booked and not (desired == "STOPPED" and accepted):
             self.violated(
                 f"{worker_id}: desired status is now {desired}, requested neither by a user nor by a policy: {actors}"
             )
@@ -369,6 +381,8 @@ class Ledger:
         if action == "license_leaked":
             self.note(f"reported: a license of {self._name(entry['subject'])} is leaked: {entry['reason']}")
             self.leaked_licenses += 1
+        elif action == "scale_up_rejected" and "are booked from" in entry["reason"]:
+            self.covered["a worker for a walk-in would take a booked place"] += 1
         elif action == "leaked_instance":
             self.leaks_told.add(entry["subject"])
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.scenarios.class_seeds import CLASS_SEED, write_classes
+from tests.simulation.scenarios.classes import CLASS_DAYS
 from tests.simulation.scenarios.coordination import COORDINATION_DAYS
 from tests.simulation.scenarios.lablets import LAB_DAYS
 from tests.simulation.scenarios.workers import WORKER_DAYS
@@ -15,7 +17,7 @@ from tests.simulation.script import write
 if TYPE_CHECKING:
     from tests.simulation.script import Script
 
-SCENARIOS: dict[str, Script] = {**WORKER_DAYS, **LAB_DAYS, **COORDINATION_DAYS}
+SCENARIOS: dict[str, Script] = {**WORKER_DAYS, **LAB_DAYS, **COORDINATION_DAYS, **CLASS_DAYS}
 
 OUT_OF_REACH = {
     "worker pending.has_instance": "a write that gives a worker its instance also moves it on",
@@ -36,4 +38,6 @@ OUT_OF_REACH = {
 
 def script_of(seed: int | str) -> Script:
     """The scenario with this name, or the random script of the seed."""
+    if str(seed).startswith(CLASS_SEED):
+        return write_classes(str(seed))
     return SCENARIOS.get(str(seed)) or write(seed)

@@ -22,7 +22,7 @@ from lcm.cml.types import CMLActivity, CMLActivityEvent, Credentials, Deregistra
 from lcm.core.authorization import check_may_send
 from tests.simulation.invariants.during import CHANGING
 from tests.simulation.world.labs import LabWorlds
-from tests.simulation.world.loop import BEGIN, Node, current_node
+from tests.simulation.world.loop import Node, current_node
 from tests.support.virtual.fleet import ParkedCml
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class Cml(ParkedCml):
             for _ in range(_OLD_CHUNKS):
                 ends.add(_OLD_EVENTS)
         zone = self.zones.get(machine.id)
-        now = BEGIN + timedelta(seconds=self._loop.now - 1000)
+        now = self._loop.wall_time
         own = CMLActivityEvent("system_stats", now - timedelta(seconds=self._loop.now % 60))
         ends.add(json.dumps([_written(event, zone) for event in (*server.events, own)])[1:].encode())
         return parse_list_ends(ends)

@@ -47,7 +47,7 @@ class NodeClock:
         self.rng = loop.stream(f"chance of {node.name}")
 
     def now(self) -> datetime:
-        return BEGIN + timedelta(seconds=self.boottime() - _EPOCH + self.jumped) + self._offset
+        return self._loop.begins + timedelta(seconds=self.boottime() - _EPOCH + self.jumped) + self._offset
 
     def boottime(self) -> float:
         return self._node.local(self._loop.now)
@@ -125,6 +125,7 @@ class SeededLoop(base_events.BaseEventLoop):
     def __init__(self, seed: int | str) -> None:
         super().__init__()
         self.seed = seed
+        self.begins = BEGIN  # what clocks show at the beginning
         self.now = _EPOCH
         self.steps = 0
         self.graveyard: list[Any] = []
@@ -158,6 +159,11 @@ class SeededLoop(base_events.BaseEventLoop):
     def trace(self) -> str:
         """The hash of the trace so far."""
         return self._hash.hexdigest()[:32]
+
+    @property
+    def wall_time(self) -> datetime:
+        """What a clock that is right shows now."""
+        return self.begins + timedelta(seconds=self.now - _EPOCH)
 
     def next_number(self) -> int:
         self._objects += 1

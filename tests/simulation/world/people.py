@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from pydantic import SecretStr
 
-from lcm.client.errors import ClientError, ConflictError, OutcomeUnknownError, UnreachableError
+from lcm.client.errors import ApiError, ClientError, ConflictError, OutcomeUnknownError, UnreachableError
 from lcm.cml.types import CMLActivityEvent
 from lcm.core import clock
 from lcm.model.access import Role
@@ -24,6 +25,7 @@ from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest, LicenseRequest
 from lcm.model.worker.status import LicenseOperation, WorkerStatus
 from tests.simulation.invariants.control_plane import is_refusal, refusal
+from tests.simulation.world.instructors import Instructors
 from tests.support.virtual.full_platform import topology
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from lcm.model.calendar.schedule import Schedule
     from tests.simulation.invariants.during import Ledger
-    from tests.simulation.script import Event
+    from tests.simulation.script import ClassRules, Event
     from tests.simulation.world.platform import Platform
 
 
@@ -44,6 +46,7 @@ DEFINITIONS = {
     ),
 }
 """The definitions of lablets. The slow one boots longer than the start timeout."""
+LICENSED = LabletRequirements(cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=True)
 
 
 class People:
@@ -53,10 +56,12 @@ class People:
         self._platform = platform
         self._ledger = ledger
         self._client = platform.client("people", Role.ADMIN)
+        self.instructors = Instructors(self._client, ledger)
 
     async def do(self, event: Event) -> str:
         """Send a request and return its result."""
-        method: Callable[..., Awaitable[Any]] = getattr(self, "_" + event.kind.replace("-", "_"))
+        name = event.kind.replace("-", "_")
+        method: Callable[..., Awaitable[Any]] = getattr(self, "_" + name, None) or getattr(self.instructors, name)
         if (why := refusal(self._platform)) is not None:
             self._ledger.violated(why)
         try:
@@ -66,19 +71,24 @@ class People:
         except ClientError as error:
             if is_refusal(error):
                 self._ledger.violated(f"{event.kind} was refused although the store works: {error}")
+            if isinstance(error, ApiError) and error.code == "booked":
+                self._ledger.covered["a user must not stop a booked worker"] += 1
             return f"refused: {error}"
         if isinstance(result, Worker):
             self._ledger.acknowledged(result)
             return f"{result.name} {result.status} desired {result.desired_status} version {result.version}"
         return str(result or "done")
 
-    async def prepare(self, settings: dict[str, dict[str, Any]]) -> None:
-        """The fleet settings of this run."""
+    async def prepare(self, settings: dict[str, dict[str, Any]], rules: ClassRules | None = None) -> None:
+        """The fleet settings of this run, and whom classes are for."""
         while True:
             try:
                 await self._settings(**settings)
                 for name, requirements in DEFINITIONS.items():
                     await self._define(name, requirements)
+                if rules is not None:
+                    await self._define("exam", LICENSED)
+                    await self.instructors.prepare(rules.team_seats)
                 return
             except ClientError:
                 await asyncio.sleep(1)
@@ -245,15 +255,17 @@ class People:
                     self._ledger.violated(f"{worker.name} waits since {since:%H:%M:%S} and is not reported as stuck")
         return f"{overdue} have waited for too long"
 
-    async def _schedule(self, number: int, names: tuple[str, ...], opens: int, lasts: int, outside: str) -> str:
-        """A window that opens so many minutes from now; negative: that has opened."""
-        begins = clock.now() + timedelta(minutes=opens)
-        ends = begins + timedelta(minutes=lasts)
+    async def _schedule(
+        self, number: int, names: tuple[str, ...], opens: int, lasts: int, outside: str, zone: str = "UTC"
+    ) -> str:
+        """A window that opens so many minutes from now, as clocks in the zone show it; negative: that has opened."""
+        begins = (clock.now() + timedelta(minutes=opens)).astimezone(ZoneInfo(zone))
+        ends = (clock.now() + timedelta(minutes=opens + lasts)).astimezone(ZoneInfo(zone))
         window = f"daily {begins:%H:%M}-{ends:%H:%M}"
         fields: dict[str, Any] = {"windows": (window,), "selector": WorkerSelector(names=names), "outside": outside}
         found = next((each for each in await self.schedules() if each.name == f"s{number}"), None)
         if found is None:
-            await self._client.schedules.create(CreateScheduleRequest(name=f"s{number}", zone="UTC", **fields))
+            await self._client.schedules.create(CreateScheduleRequest(name=f"s{number}", zone=zone, **fields))
         else:
             await self._client.schedules.edit(found.id, EditScheduleRequest(enabled=True, **fields))
         return window

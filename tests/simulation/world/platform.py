@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 
 from lcm.client import Client
 from lcm.cloud.types import RegionLaunchSettings
@@ -25,12 +27,14 @@ from lcm.control_plane.journal.feed import JournalFeed
 from lcm.control_plane.journal.mirror import Mirror, MirrorSettings
 from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
 from lcm.control_plane.journal.sse import EventStream
-from lcm.control_plane.records.kinds import ALL_KINDS
+from lcm.control_plane.records.kinds import ALL_KINDS, LAUNCH_TIMES
 from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.services import Services
+from lcm.control_plane.store.adapter_rules import Commit
 from lcm.control_plane.store.memory.store import MemoryStore
+from lcm.control_plane.store.port import Put
 from lcm.controllers.common import status_report
 from lcm.controllers.lablet.controller import LabletReconciler
 from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies, LabletPolicy
@@ -43,6 +47,8 @@ from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfi
 from lcm.core.controller.watch import WatchTriggeredHostedService
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind
+from lcm.model.booking.capacity import MAX_MEASUREMENTS
+from lcm.model.worker.template import DEFAULT_TEMPLATES
 from tests.simulation.invariants.during import Ledger, WatchedDisk
 from tests.simulation.world.cloud_and_cml import Aws, Cml, Ec2
 from tests.simulation.world.etcd import Etcd, EtcdClient
@@ -59,8 +65,10 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from lcm.cml.client.session import CMLSession
+    from lcm.control_plane.store.memory.store import MemoryDisk
     from lcm.control_plane.store.port import Store
     from lcm.core.hosting import HostedService
+    from tests.simulation.script import ClassRules
 
 Controller = WatchTriggeredHostedService[Any]
 REGIONS = ("eu-west-1", "us-east-1")
@@ -91,6 +99,7 @@ _FEED_SECONDS = 60.0  # the control plane is one process and wakes its feed with
 _REPORT_SECONDS = 300.0  # no decision depends on the status reports of controllers
 _SETTLE_SECONDS = 420.0  # longer than every deadline of a run, as an hour is in production
 _SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
+MEASURED = ("tiny", "wide", "exam")
 _KEY = generate_key()
 _APP: list[FastAPI] = []
 
@@ -124,8 +133,10 @@ class Platform:
         polls: float | None,
         lease: int,
         upkeep: Callable[[Store, Services], HostedService] | None = None,
+        rules: ClassRules | None = None,
     ) -> None:
         """`upkeep` makes the service that deletes expired records; short runs need none."""
+        self._license = SecretStr("good-token") if rules is not None and rules.licensed else None
         self.loop = loop
         self._upkeep = upkeep
         self.ledger = ledger
@@ -143,6 +154,8 @@ class Platform:
         self.lives: dict[str, int] = {}
         self.controllers: dict[str, Controller] = {}
         self.jumps: dict[str, float] = {}  # a host keeps its wrong clock when its process restarts
+        if rules is not None and rules.measured is not None:
+            _measure(self.disk, rules.measured)
         for region in REGIONS:
             self.ec2.add_region(region, subnets={"subnet-a": f"{region}a", "subnet-b": f"{region}b"})
             self.ec2.add_image(region, "cml-2.9.1", created_at=clock.now())
@@ -173,7 +186,15 @@ class Platform:
         )
         stream = EventStream(store, feed)
         parts = Services.create(
-            ControlPlaneContext(store, unit_of_work, SecretBox([parse_key(_KEY, "test")]), REGIONS), gate, stream
+            ControlPlaneContext(
+                store,
+                unit_of_work,
+                SecretBox([parse_key(_KEY, "test")]),
+                REGIONS,
+                scale_up_license=self._license,
+            ),
+            gate,
+            stream,
         )
         if not self.tokens:
             for role in Role:
@@ -286,6 +307,17 @@ class Platform:
     def set_clock(self, name: str, seconds: float) -> None:
         """Somebody sets the clock of a host, so that it is off by so much."""
         self.jumps[name] = self.nodes[name].clock.jumped = seconds
+
+
+def _measure(disk: MemoryDisk, seconds: float) -> None:
+    """Write down how long launches and labs took before, by which warm-ups are planned."""
+    times = {f"template {each.name}": seconds for each in DEFAULT_TEMPLATES}
+    times |= {f"definition {each}@1": seconds / 6 for each in MEASURED}
+    puts = [
+        Put(LAUNCH_TIMES, name, json.dumps({"seconds": [each] * MAX_MEASUREMENTS}).encode(), None)
+        for name, each in times.items()
+    ]
+    disk.commit(Commit(tuple(puts), (), ()))
 
 
 def _app_with(parts: Services) -> Any:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from tests.simulation.mutations import MUTATIONS, ROOT, Mutation
+from tests.simulation.mutations import MUTATIONS, ROOT
 from tests.simulation.scenarios.catalog import SCENARIOS
+
+if TYPE_CHECKING:
+    from tests.simulation.class_mutations import Mutation
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

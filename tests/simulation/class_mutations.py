@@ -1,0 +1,119 @@
+"""Deliberate faults in what keeps the promises of bookings and schedules; see `mutations`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A fragment of a file under src/lcm, and its replacement. Unit tests check that it occurs exactly once.
+
+    `seed` is the scenario or seed that is known to find it. It runs first, and all others only if it finds nothing.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    seed: str
+
+
+_SPRING = "a class at the hour that is skipped, with fail-overs at its start"
+_AUTUMN = "two classes and walk-ins compete for two workers in the hour that comes twice"
+_OUTSIDE = "the worker of a class is terminated outside while CML answers slowly"
+_DOWN = "control plane and controllers are down across the start of a class"
+
+CLASS_MUTATIONS = (
+    Mutation(
+        "more classes are confirmed than there may be workers",
+        "model/calendar/admission.py",
+        "        if workers > limits.max_workers_per_region:",
+        "        if False:",
+        _AUTUMN,
+    ),
+    Mutation(
+        "more classes are confirmed than the pool has licenses",
+        "model/calendar/admission.py",
+        "            if licenses > limits.license_pool:",
+        "            if False:",
+        _AUTUMN,
+    ),
+    Mutation(
+        "a team books more seats than it may",
+        "model/calendar/admission.py",
+        "        if allowed is not None and usage.team_seats + shape.seats > allowed:",
+        "        if False:",
+        _AUTUMN,
+    ),
+    Mutation(
+        "a worker for a walk-in takes the place of a class",
+        "control_plane/bookings/protection.py",
+        "    if shortage is not None:",
+        "    if False:",
+        _AUTUMN,
+    ),
+    Mutation(
+        "a worker that a walk-in waits for counts as free",
+        "control_plane/bookings/admission.py",
+        "        if worker_id is not None:\n            found",
+        "        if False:\n            found",
+        _AUTUMN,
+    ),
+    Mutation(
+        "a walk-in is placed on a booked worker",
+        "model/lablet/placement.py",
+        "        if worker.booking_id == booking_id or worker.booked_until is None:",
+        "        if True:",
+        _SPRING,
+    ),
+    Mutation(
+        "a worker is booked under a walk-in",
+        "model/booking/progress.py",
+        "        and all(walk_in_end(lablet, now) <= now for lablet in walk_ins.get(worker.id, ()))",
+        "",
+        _OUTSIDE,
+    ),
+    Mutation(
+        "a policy stops a booked worker",
+        "model/calendar/precedence.py",
+        "    if not worker.is_booked(now) or worker.booked_until is None:",
+        "    if True:",
+        _SPRING,
+    ),
+    Mutation(
+        "a class warms up when it begins",
+        "model/booking/progress.py",
+        "now >= occurrence.warm_up_at else",
+        "now >= occurrence.starts_at else",
+        _DOWN,
+    ),
+    Mutation(
+        "what a class lacks is not said",
+        "model/booking/progress.py",
+        "    if now >= occurrence.starts_at - RISK_BEFORE and not missing:",
+        "    if False:",
+        "CML refuses labs before a class",
+    ),
+    Mutation(
+        "a class does not end",
+        "model/booking/progress.py",
+        "    if now >= occurrence.ends_at:",
+        "    if False:",
+        _DOWN,
+    ),
+    Mutation(
+        "the seats of a cancelled class go on",
+        "control_plane/bookings/progress.py",
+        "            if occurrence.holds_capacity and due_status(occurrence, now) not in UNDER_WAY:",
+        "            if False:",
+        _OUTSIDE,
+    ),
+    Mutation(
+        "workers stay booked after a class",
+        "control_plane/bookings/workers.py",
+        "        if worker.booking_id == booking.id:\n            after",
+        "        if False:\n            after",
+        _DOWN,
+    ),
+)
