@@ -16,9 +16,9 @@ COMEBACK = 240.0
 """After a fault of processes, links or etcd a scheduler leads again within this time: leases last a minute."""
 CLOCKS_SETTLE = 500.0
 _BEGIN = 1000.0
-_LASTING = ("hold", "terminate", "settings", "limit-team", "refuse", "cml-certificate", "newer-writes")
+_LASTING = ("hold", "settings", "refuse", "cml-certificate", "newer-writes")
 """What stays until a person acts: a worker that is on hold, has failed, or whose certificate nobody trusts."""
-_PEOPLE = ("hold", "hold-fleet", "terminate", "settings", "limit-team", "end-lab", "reset-lab")
+_PEOPLE = ("hold", "hold-fleet", "terminate", "settings", "end-lab", "reset-lab")
 _COORDINATION = (
     "crash",
     "crash-plane",
