@@ -12,6 +12,7 @@ import pytest
 from lcm.cli.commands.plan import UNDECIDED, group_by_action, other_sections, overview_lines
 from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.live.top import WorkerLoad, sort_key, usage_bar, usage_style
+from lcm.cli.output.durations import format_time_with_zone
 from lcm.cli.output.printer import Printer
 from lcm.cli.output.worker_views import show_explanation, worker_notes, worker_status_text
 from lcm.cli.runtime.client_factory import DryRunStopError, ReadOnlyTransport, describe_error
@@ -28,7 +29,16 @@ from lcm.client.errors import (
 )
 from lcm.http.transport import HttpRequest
 from lcm.model.audit import ActionType, PlannedAction
-from lcm.model.fleet.plan import FleetPlan, LabletPlan, PlannedPlacement, PlannedScaleUp, PlannedWorker
+from lcm.model.booking.record import BookingStatus
+from lcm.model.fleet.plan import (
+    FleetPlan,
+    LabletPlan,
+    PlannedBookingBoundary,
+    PlannedBoundary,
+    PlannedPlacement,
+    PlannedScaleUp,
+    PlannedWorker,
+)
 from lcm.model.problems import FieldProblem
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.cost import describe_license_release, describe_running_nodes
@@ -250,3 +260,16 @@ def test_data_forms(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_wrong_goal_names_what_is_possible() -> None:
     with pytest.raises(CommandError, match="ready, license, or one of pending"):
         parse_goal("tea")
+
+
+def test_the_plan_shows_when_classes_and_schedules_change() -> None:
+    opens = PlannedBoundary(schedule_id="s-1", name="office", opens=True, at=NOW + timedelta(hours=1))
+    begins = PlannedBookingBoundary(
+        booking_id="bk-1", name="bgp", number=2, status=BookingStatus.ACTIVE, at=NOW + timedelta(hours=2), workers=3
+    )
+    plan = FleetPlan(items=(), schedule_boundaries=(opens,), booking_boundaries=(begins,), booking_boundaries_total=1)
+    sections = dict(other_sections(plan))
+    (line,) = sections["Schedules (1)"]
+    assert line.startswith(f"office opens at {format_time_with_zone(opens.at)}, ")
+    (line,) = sections["Bookings (1)"]
+    assert line.startswith(f"bgp, class 2: begins at {format_time_with_zone(begins.at)}, ")

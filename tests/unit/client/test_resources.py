@@ -356,6 +356,7 @@ class Tour:
         assert BookingPreview.model_validate(refused.value.current).shortages
         assert await bookings.get(made.id) == made
         assert (await self.controller.advance_bookings(SCHEDULER)).skipped == 0
+        assert [each.seats for each in (await self.controller.booked_capacity()).booked] == [1, 1]
         assert [each async for each in bookings.list(begin=clock.now(), end=clock.after(30 * 86_400))] == [made]
         longer = await bookings.extend(made.id, ExtendBookingRequest(minutes=15), version=made.version)
         assert longer.occurrences[0].ends_at - made.occurrences[0].ends_at == timedelta(minutes=15)

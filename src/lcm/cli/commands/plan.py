@@ -21,6 +21,7 @@ app = make_command_group("What controllers will do next with workers and lablets
 UNDECIDED = "Not decided yet"
 _INSTANCE_ID = re.compile(r"\binstance i-[0-9a-z]+\b", re.IGNORECASE)
 _MAX_LINES = 10
+_BOOKING_STEPS = {"WARMING": "warms up", "ACTIVE": "begins", "ENDED": "ends"}
 
 
 @command(app, watchable=True)
@@ -114,7 +115,7 @@ def _lablet_sections(plan: FleetPlan) -> list[tuple[str, list[str]]]:
 
 
 def _automation_sections(plan: FleetPlan) -> list[tuple[str, list[str]]]:
-    from lcm.cli.output.durations import format_duration
+    from lcm.cli.output.durations import format_duration, format_time_with_zone
     from lcm.core import clock
 
     now = clock.now()
@@ -125,13 +126,20 @@ def _automation_sections(plan: FleetPlan) -> list[tuple[str, list[str]]]:
     ]
     schedules = [_scheduled(each, now) for each in plan.schedule_changes]
     boundaries = [
-        f"{each.name} {'opens' if each.opens else 'closes'} in {format_duration(each.at - now)}"
+        f"{each.name} {'opens' if each.opens else 'closes'} at {format_time_with_zone(each.at)},"
+        f" in {format_duration(each.at - now)}"
         for each in plan.schedule_boundaries
+    ]
+    classes = [
+        f"{each.name}, class {each.number}: {_BOOKING_STEPS.get(each.status, each.status)} at"
+        f" {format_time_with_zone(each.at)}, in {format_duration(each.at - now)}"
+        for each in plan.booking_boundaries
     ]
     licenses = [f"{each.name}: {each.operation}, requested by {each.requested_by}" for each in plan.license_operations]
     sections = [
         (f"By schedule ({plan.schedule_changes_total})", _capped(schedules, plan.schedule_changes_total)),
         (f"Schedules ({len(boundaries)})", _capped(boundaries, len(boundaries))),
+        (f"Bookings ({plan.booking_boundaries_total})", _capped(classes, plan.booking_boundaries_total)),
         (f"If they stay idle ({plan.pauses_total})", _capped(pauses, plan.pauses_total)),
         (f"License operations ({plan.license_operations_total})", _capped(licenses, plan.license_operations_total)),
     ]

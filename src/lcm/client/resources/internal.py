@@ -13,6 +13,7 @@ from lcm.model.access import CmlAccountOwners, CmlCredentials, RevealedLicenseTo
 from lcm.model.base import Ack, Page
 from lcm.model.booking.requests import BookingProgress
 from lcm.model.calendar.schedule import Schedule
+from lcm.model.calendar.walk_ins import BookedCapacitySnapshot
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.state import FleetState, Installation, LeadershipTerm
 from lcm.model.fleet.worker_context import WorkerContext
@@ -209,6 +210,10 @@ class InternalApi(Resource):
     async def scale_up(self, leader: Leader, body: ScaleUpRequest) -> Worker:
         """Add a worker for pending lablets."""
         return await self._write("scale-up", leader, body, Worker, "workers", "scale-up")
+
+    async def booked_capacity(self) -> BookedCapacitySnapshot:
+        """What classes will take, and the workers of their regions."""
+        return await self._read("booked-capacity", BookedCapacitySnapshot, "bookings", "capacity")
 
     async def advance_bookings(self, leader: Leader) -> BookingProgress:
         """Carry out what is due for bookings."""

@@ -53,7 +53,7 @@ async def extended(
         detail = f"minutes: a class lasts at most {MAX_MINUTES} minutes"
         raise ProblemError(ProblemCode.INVALID, detail)
     _check_apart(booking, later, "minutes")
-    await _admit(context, tx, [replace(booking.capacity(later), start=found.ends_at)], without=None)
+    await _admit(context, tx, [replace(booking.capacity(later), start=found.ends_at)], without=None, zone=booking.zone)
     return booking.with_occurrence(later, tx.now)
 
 
@@ -78,7 +78,13 @@ async def moved(
     _check_apart(booking, later, "start")
     preferred = preferred_starts(later, warm_up)
     await _admit(
-        context, tx, [booking.capacity(later)], without=(booking.id, number), preferred=preferred, warm_up=warm_up
+        context,
+        tx,
+        [booking.capacity(later)],
+        without=(booking.id, number),
+        preferred=preferred,
+        zone=booking.zone,
+        warm_up=warm_up,
     )
     return booking.with_occurrence(later, tx.now)
 
@@ -90,12 +96,13 @@ async def _admit(
     *,
     without: tuple[str, int] | None,
     preferred: Sequence[datetime] = (),
+    zone: str,
     warm_up: timedelta | None = None,
 ) -> None:
     calendar = await read_calendar(context, asked, tx.now, without=without)
     answer = decide_admission(asked, calendar, tx.now, preferred)
     if not answer.confirmed:
-        raise describe_refusal(answer, warm_up)
+        raise describe_refusal(answer, zone, warm_up)
     tx.require_unchanged(calendar.depends_on)
 
 

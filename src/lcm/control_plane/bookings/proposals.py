@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.bookings.admission import choose_definition, decide_admission, read_calendar, read_surroundings
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets.lifecycle import check_definition_enabled
-from lcm.model.base import format_utc
 from lcm.model.booking.capacity import SeatPlan, plan_seats, warm_up_time
 from lcm.model.booking.record import Booking
 from lcm.model.booking.requests import BookingPreview, BookingShortage, FreeTime, PlannedOccurrence
@@ -237,19 +236,23 @@ def _shortage(each: Shortage) -> BookingShortage:
 
 def describe(shortages: Sequence[BookingShortage], free: Sequence[FreeTime]) -> str:
     """Why it does not fit, and when it would."""
-    times = ", ".join(f"{each.start.at:%Y-%m-%d %H:%M}" for each in free)
-    hint = f"; it would fit at {times}" if times else f"; it would not fit at any time in the next {_DAYS} days"
+    hint = _free_text(free) if free else f"; it would not fit at any time in the next {_DAYS} days"
     return "; ".join(each.message for each in shortages) + hint
 
 
-def describe_refusal(answer: Admission, warm_up: timedelta | None) -> ProblemError:
+def _free_text(free: Sequence[FreeTime]) -> str:
+    times = ", ".join(f"{each.start.at:%Y-%m-%d %H:%M}" for each in free)
+    return f"; it would fit at {times} in {free[0].start.zone}"
+
+
+def describe_refusal(answer: Admission, zone: str, warm_up: timedelta | None) -> ProblemError:
     """The problem of a change that does not fit. Without a warm-up, no other time is proposed."""
     shortages = [_shortage(each) for each in answer.shortages]
-    free = [] if warm_up is None else [each + warm_up for each in answer.free_times]
-    times = ", ".join(format_instant(each) for each in free)
-    detail = "; ".join(each.message for each in shortages) + (f"; it would fit at {times}" if times else "")
+    starts = [] if warm_up is None else [each + warm_up for each in answer.free_times]
+    free = [FreeTime(start=to_wall_time(each, zone), starts_at=each) for each in starts]
+    detail = "; ".join(each.message for each in shortages) + (_free_text(free) if free else "")
     current = {
         "shortages": [each.model_dump(mode="json") for each in shortages],
-        "free_times": [format_utc(each) for each in free],
+        "free_times": [each.model_dump(mode="json") for each in free],
     }
     return ProblemError(ProblemCode.BOOKING_REFUSED, detail, current=current)

@@ -1,55 +1,120 @@
-"""Booked capacity is not taken by others: what scale-up adds or resumes must leave room for every class."""
+"""Booked capacity is not taken by others: what lablets of no booking use must leave room for every class."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.bookings.admission import read_booked, read_live, read_templates
 from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.records.kinds import BOOKINGS
+from lcm.control_plane.records.readable import read_or_skip
+from lcm.control_plane.store.port import Where
 from lcm.model.base import format_utc
-from lcm.model.calendar.admission import BookingLimits, LiveWorker, added_shortage
-from lcm.model.formatting import format_instant
+from lcm.model.booking.record import OPEN_STATUSES, Booking
+from lcm.model.calendar.walk_ins import BookedCapacitySnapshot, WalkInRoom, describe_booked
+from lcm.model.lablet.lifetime import BookedUntil
+from lcm.model.lablet.placement import FOREVER
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.control_plane.store.port import Store
+    from lcm.model.calendar.admission import LiveWorker, Shortage
+    from lcm.model.fleet.settings import ScalingSettings
+    from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
-_AHEAD = timedelta(days=400)
+_OPEN = Where(any_of={"status": [status.value for status in OPEN_STATUSES]})
+
+
+async def read_snapshot(
+    store: Store, scaling: ScalingSettings, now: datetime, default_region: str = ""
+) -> BookedCapacitySnapshot:
+    """What classes will take, and the workers of their regions. Without bookings no worker is read."""
+    booked = await read_booked(store, now, FOREVER)
+    workers: dict[str, LiveWorker] = {}
+    if booked:
+        templates = await read_templates(store)
+        # Licenses are counted in the whole fleet, workers in the regions of the classes.
+        regions = [None] if scaling.license_pool_size else sorted({each.region for each in booked})
+        for region in regions:
+            workers |= (await read_live(store, region, templates, now))[0]
+    return BookedCapacitySnapshot(
+        booked=tuple(booked),
+        workers=workers,
+        max_workers_per_region=scaling.max_workers_per_region,
+        license_pool=scaling.license_pool_size or None,
+        default_region=default_region,
+    )
+
+
+async def read_room(tx: Transaction, context: ControlPlaneContext) -> WalkInRoom:
+    """The room beside the classes. If a booking changes meanwhile, the commit conflicts."""
+    await tx.depend_on_calendar()
+    return WalkInRoom(await read_snapshot(tx.store, (await context.settings()).scaling, tx.now), tx.now)
+
+
+async def has_open_bookings(store: Store) -> bool:
+    """Whether there is any class for which room has to be left."""
+    return bool((await store.find(BOOKINGS, _OPEN, limit=1)).items)
+
+
+async def use_worker(tx: Transaction, room: WalkInRoom, worker_id: str, until: datetime) -> None:
+    """A walk-in uses the worker until then; rejected if a class would lack it."""
+    shortage = room.shortage_on(worker_id, until)
+    if shortage is not None:
+        raise _booked_problem(shortage, "the worker is")
+    if room.is_needed(worker_id, until):
+        await tx.take_calendar()  # two walk-ins at once might each leave room for the class, and both together none
+    room.use(worker_id, until)
 
 
 async def check_not_booked(
     tx: Transaction,
+    scaling: ScalingSettings,
     *,
     region: str,
     template: str,
     until: datetime | None,
-    max_workers: int,
     resumed: Worker | None = None,
 ) -> None:
     """Rejected if a class would lack a worker because of this one, which is in use until then; None: for ever.
 
     The transaction has taken the calendar: no class that is not seen here can be confirmed before it is committed.
     """
-    booked = [each for each in await read_booked(tx.store, tx.now, tx.now + _AHEAD) if each.region == region]
-    if not booked:
-        return
-    live, _ = await read_live(tx.store, region, await read_templates(tx.store), tx.now)
-    before = list(live.values())
-    used = LiveWorker(region, template, until)
-    if resumed is not None:
-        used = replace(live.pop(resumed.id), free_from=until)
-    shortage = added_shortage(booked, before, [*live.values(), used], BookingLimits(max_workers), region, tx.now)
+    room = WalkInRoom(await read_snapshot(tx.store, scaling, tx.now), tx.now)
+    end = until or FOREVER
+    shortage = room.launch_shortage(region, template, end) if resumed is None else room.shortage_on(resumed.id, end)
     if shortage is not None:
-        at = format_instant(shortage.at)
-        detail = (
-            f"the workers of {region} are booked from {at} on: {shortage.needed} would be needed then,"
-            f" and MAX_WORKERS_PER_REGION is {shortage.allowed};"
-            " give the lablet an earlier end, or cancel or move a booking"
-        )
-        current = {"at": format_utc(shortage.at), "needed": shortage.needed, "allowed": shortage.allowed}
-        raise ProblemError(ProblemCode.BOOKED, detail, current=current)
+        raise _booked_problem(shortage, f"the workers of {region} are")
+
+
+async def read_extension_limit(store: Store, scaling: ScalingSettings, lablet: Lablet, now: datetime) -> BookedUntil:
+    """Until when a lablet may keep its worker because of bookings. One without a worker is limited when it gets one."""
+    if lablet.booking_id is not None:
+        return await _end_of_class(store, lablet)
+    if lablet.worker_id is None or not lablet.assigned or not await has_open_bookings(store):
+        return BookedUntil()
+    room = WalkInRoom(await read_snapshot(store, scaling, now), now)
+    counted = room.is_needed(lablet.worker_id, FOREVER)
+    return BookedUntil(room.free_until(lablet.worker_id), "its worker is booked from then on", counted)
+
+
+async def _end_of_class(store: Store, lablet: Lablet) -> BookedUntil:
+    """A seat lasts as long as its class."""
+    stored = await store.get(BOOKINGS, lablet.booking_id or "")
+    booking = None if stored is None else read_or_skip(stored, Booking, "booking")
+    name = lablet.booking_id if booking is None else booking.name
+    number = lablet.booking_occurrence
+    found = None if booking is None or number is None else booking.occurrence(number)
+    ends_at = lablet.ends_at if found is None else found.ends_at
+    return BookedUntil(ends_at, f"it is a seat of booking {name}; extend the class instead")
+
+
+def _booked_problem(shortage: Shortage, subject: str) -> ProblemError:
+    detail = f"{subject} {describe_booked(shortage)}; give the lablet an earlier end, or cancel or move a booking"
+    current = {"at": format_utc(shortage.at), "needed": shortage.needed, "allowed": shortage.allowed}
+    return ProblemError(ProblemCode.BOOKED, detail, current=current)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.bookings.plan import plan_booking_boundaries
 from lcm.control_plane.calendar.schedule_plan import plan_boundaries, plan_schedule_changes
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
 from lcm.control_plane.lablets.planning import (
@@ -200,11 +201,14 @@ class PlanService:
         pauses, pauses_total = await self._pauses(workers, inputs, now)
         licenses = _license_operations(workers)
         changes = await plan_schedule_changes(self._context.store, inputs.schedules, now)
+        bookings = await plan_booking_boundaries(self._context.store, now)
         return FleetPlan(
             items=(),
             schedule_changes=tuple(changes[:MAX_LISTED]),
             schedule_changes_total=len(changes),
             schedule_boundaries=plan_boundaries(inputs.schedules, now),
+            booking_boundaries=tuple(bookings[:MAX_LISTED]),
+            booking_boundaries_total=len(bookings),
             lablets=await self._lablets(inputs, now),
             pauses=tuple(pauses),
             pauses_total=pauses_total,

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 from pydantic import SecretStr
 
+from lcm.control_plane.bookings.protection import read_snapshot
 from lcm.control_plane.calendar.schedule_reads import read_schedules
 from lcm.control_plane.fleet.state_reads import read_fleet_state
 from lcm.control_plane.fleet.system import read_installation
@@ -53,6 +54,7 @@ from lcm.core import clock
 from lcm.model.access import CmlAccountOwners, CmlCredentials, RevealedLicenseToken
 from lcm.model.base import Ack
 from lcm.model.booking.requests import BookingProgress
+from lcm.model.calendar.walk_ins import BookedCapacitySnapshot
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.state import FleetState, Installation, LeadershipTerm
 from lcm.model.fleet.worker_context import WorkerContext
@@ -153,6 +155,14 @@ async def import_worker(request: Request, response: Response, leader: LeaderDep,
 async def request_scale_up(request: Request, leader: LeaderDep, body: ScaleUpRequest) -> Worker:
     """Request one more worker for a pending lablet."""
     return await get_services(request).worker_writes.scale_up(leader, body)
+
+
+@router.get("/bookings/capacity")
+async def read_booked_capacity(request: Request, caller: Controller) -> BookedCapacitySnapshot:
+    """Read what classes will take, and the workers of their regions. Lablets of no booking must leave room for them."""
+    context = get_services(request).context
+    scaling = (await context.settings()).scaling
+    return await read_snapshot(context.store, scaling, clock.now(), context.regions[0])
 
 
 @router.post("/bookings/advance", responses=WRITE_ERRORS)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from lcm.control_plane.bookings.protection import read_extension_limit
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.service import max_lifetime_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.control_plane.context import ControlPlaneContext
-    from lcm.model.lablet.lifetime import MaxLifetime
+    from lcm.model.lablet.lifetime import BookedUntil, MaxLifetime
     from lcm.model.lablet.record import Lablet
     from lcm.model.lablet.requests import PreviewLabletRequest
     from lcm.model.worker.record import Hold
@@ -34,7 +35,9 @@ async def preview_lablet_action(
     """What the action would do now. Nothing is changed."""
     if request.action is LabletAction.EXTEND:
         limit = await max_lifetime_of(context.store, lablet, context.max_lablet_lifetime)
-        return preview_extension(lablet, request, clock.now(), limit)
+        now, scaling = clock.now(), (await context.settings()).scaling
+        booked = await read_extension_limit(context.store, scaling, lablet, now)
+        return preview_extension(lablet, request, now, limit, booked)
     if request.action is LabletAction.RESET:
         worker_name, hold = await holder_of(context.store, lablet)
         return preview_reset(lablet, worker_name, hold, clock.now())
@@ -43,15 +46,19 @@ async def preview_lablet_action(
 
 
 def preview_extension(
-    lablet: Lablet, request: PreviewLabletRequest, now: datetime, max_lifetime: MaxLifetime | None
+    lablet: Lablet,
+    request: PreviewLabletRequest,
+    now: datetime,
+    max_lifetime: MaxLifetime | None,
+    booked: BookedUntil = lifecycle.NOT_BOOKED,
 ) -> ChangePreview:
     """What the end would be."""
     action = LabletAction.EXTEND.value
     if request.minutes is None and request.ends_at is None:
-        return _preview_limit(lablet, now, max_lifetime)
+        return _preview_limit(lablet, now, max_lifetime, booked)
     try:
         asked = ExtendLabletRequest(minutes=request.minutes, ends_at=request.ends_at)
-        after = lifecycle.extend(lablet, asked, now, max_lifetime)
+        after = lifecycle.extend(lablet, asked, now, max_lifetime, booked)
     except (ProblemError, ValidationError) as error:
         return ChangePreview(action=action, changes=False, refusal=str(getattr(error, "detail", error)))
     if after is lablet:
@@ -84,14 +91,17 @@ def preview_reset(lablet: Lablet, worker_name: str, hold: Hold | None, now: date
     return ChangePreview(action=action, change=change, effect=effect, takes=takes, losses=losses)
 
 
-def _preview_limit(lablet: Lablet, now: datetime, max_lifetime: MaxLifetime | None) -> ChangePreview:
+def _preview_limit(
+    lablet: Lablet, now: datetime, max_lifetime: MaxLifetime | None, booked: BookedUntil
+) -> ChangePreview:
     """What an extension could do: the present end, and the latest one."""
     action = LabletAction.EXTEND.value
     try:
-        lifecycle.extend(lablet, ExtendLabletRequest(minutes=1 / 60), now, max_lifetime)
+        lifecycle.extend(lablet, ExtendLabletRequest(minutes=1 / 60), now, max_lifetime, booked)
     except ProblemError as problem:
         return ChangePreview(action=action, changes=False, refusal=problem.detail)
-    latest = latest_end(lablet, max_lifetime)
+    ends = [each for each in (latest_end(lablet, max_lifetime), booked.until) if each is not None]
+    latest = min(ends, default=None)
     effect = f"It ends {_end_text(lablet)}."
     if latest is not None:
         effect += f" The latest end is {format_clock_time(latest, now)}."

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.bookings.measurements import measure_lab
+from lcm.control_plane.bookings.protection import has_open_bookings, read_room, use_worker
 from lcm.control_plane.calendar.schedule_reads import read_schedules_in
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets import lifecycle
@@ -14,16 +15,18 @@ from lcm.control_plane.workers.lifecycle import updated_record
 from lcm.control_plane.workers.scaling import check_not_held
 from lcm.core import clock
 from lcm.model.calendar.schedule import closed_reason
+from lcm.model.lablet.placement import lablet_end
 from lcm.model.lablet.record import PlacementBatchResult, PlacementResult
 from lcm.model.lablet.scheduling.block import WORKER_CONTROLLER
 from lcm.model.lablet.status import IllegalLabletTransitionError
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Leader, Transaction
+    from lcm.model.calendar.walk_ins import WalkInRoom
     from lcm.model.lablet.record import (
         Lablet,
         LabletStatusUpdate,
@@ -72,10 +75,10 @@ class LabletControllerWrites:
         by_worker: dict[str, list[PlacementRequest]] = {}
         for item in batch.items:
             by_worker.setdefault(item.worker_id, []).append(item)
-        done = await asyncio.gather(
-            *(self._reserve(leader, worker_id, items) for worker_id, items in by_worker.items()),
-            return_exceptions=True,
-        )
+        reservations = [self._reserve(leader, worker_id, items) for worker_id, items in by_worker.items()]
+        # Beside bookings they take turns, as each has to see what those before it leave.
+        limit = 1 if await has_open_bookings(self._context.store) else len(reservations)
+        done = await _gather(reservations, limit)
         results: dict[int, PlacementResult] = {}
         for group, items in zip(done, by_worker.values(), strict=True):
             if isinstance(group, BaseException):
@@ -93,8 +96,9 @@ class LabletControllerWrites:
             closed = closed_reason(worker, await read_schedules_in(tx), tx.earliest_now)
             if closed is not None:
                 raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"it does not fit on {worker.name}: {closed}")
-            reservation = _Reservation(self._context, tx, worker, lablets)
-            results = [reservation.reserve(item) for item in items]
+            room = await read_room(tx, self._context)
+            reservation = _Reservation(self._context, tx, worker, lablets, room)
+            results = [await reservation.reserve(item) for item in items]
             reservation.save()
             return results
 
@@ -104,6 +108,18 @@ class LabletControllerWrites:
             if problem.code is ProblemCode.STALE_LEADER:
                 raise
             return [_rejected(item, problem.code, problem.detail) for item in items]
+
+
+async def _gather(
+    reservations: Sequence[Coroutine[Any, Any, list[PlacementResult]]], limit: int
+) -> list[list[PlacementResult] | BaseException]:
+    turns = asyncio.Semaphore(max(1, limit))
+
+    async def one(reservation: Coroutine[Any, Any, list[PlacementResult]]) -> list[PlacementResult]:
+        async with turns:
+            return await reservation
+
+    return await asyncio.gather(*map(one, reservations), return_exceptions=True)
 
 
 async def _check_placement_allowed(tx: Transaction) -> None:
@@ -118,16 +134,22 @@ class _Reservation:
     """The reservations of one commit on one worker: each lablet sees the allocation of those before it."""
 
     def __init__(
-        self, context: ControlPlaneContext, tx: Transaction, worker: Worker, lablets: dict[str, Lablet]
+        self,
+        context: ControlPlaneContext,
+        tx: Transaction,
+        worker: Worker,
+        lablets: dict[str, Lablet],
+        room: WalkInRoom,
     ) -> None:
         self._context = context
         self._tx = tx
         self._worker = worker
         self._lablets = lablets
+        self._room = room
         self._placed: list[str] = []
         self._allocation: Allocation = worker.allocation
 
-    def reserve(self, item: PlacementRequest) -> PlacementResult:
+    async def reserve(self, item: PlacementRequest) -> PlacementResult:
         """Reserve for one lablet, or say why it is rejected."""
         lablet = self._lablets.get(item.lablet_id)
         if lablet is None:
@@ -135,11 +157,14 @@ class _Reservation:
         now = self._tx.now
         worker = self._worker.model_copy(update={"allocation": self._allocation})
         try:
-            placed, self._allocation = lifecycle.place_lablet(lablet, worker, item, self._context.ports, now)
+            placed, allocation = lifecycle.place_lablet(lablet, worker, item, self._context.ports, now)
+            if lablet.booking_id is None:
+                await use_worker(self._tx, self._room, worker.id, lablet_end(lablet, now))
         except ProblemError as problem:
             return _rejected(item, problem.code, problem.detail)
         except IllegalLabletTransitionError as illegal:
             return _rejected(item, ProblemCode.ILLEGAL_TRANSITION, str(illegal))
+        self._allocation = allocation
         self._lablets[lablet.id] = placed
         self._placed.append(lablet.id)
         reason = item.placement.reason

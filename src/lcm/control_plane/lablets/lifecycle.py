@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.errors import ProblemError, check_version
 from lcm.control_plane.workers.lifecycle import updated_record
-from lcm.model.lablet.lifetime import ExtensionError, extend_end
+from lcm.model.base import format_utc
+from lcm.model.lablet.lifetime import BookedExtensionError, BookedUntil, ExtensionError, extend_end
 from lcm.model.lablet.placement import check_hold, lablet_end, rejection_reason, with_lablet, without_lablet
 from lcm.model.lablet.record import MAX_ABANDONED_LABS, AbandonedLab, Lablet
 from lcm.model.lablet.status import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 
 _MAX_NAME_LENGTH = 63
+NOT_BOOKED = BookedUntil()
 _COPIED_FIELDS = ("instance_id", "lab_id", "lab_started_at", "endpoints", "message")
 _FINAL_STATUS_NAMES = ", ".join(sorted(FINAL_LABLET_STATUSES))
 _PLACEMENT_FIELDS = ("worker_id", "instance_id", "lab_id", "lab_started_at", "running_since", "ending", "ending_reason")
@@ -98,13 +100,22 @@ def request_termination(lablet: Lablet, now: datetime, reason: str = "") -> Labl
     return updated_record(lablet, now, bump_generation=True, **fields)
 
 
-def extend(lablet: Lablet, request: ExtendLabletRequest, now: datetime, max_lifetime: MaxLifetime | None) -> Lablet:
+def extend(
+    lablet: Lablet,
+    request: ExtendLabletRequest,
+    now: datetime,
+    max_lifetime: MaxLifetime | None,
+    booked: BookedUntil = NOT_BOOKED,
+) -> Lablet:
     """Move its end to a later time. The same end again changes nothing."""
     _check_goes_on(lablet, "extended")
     try:
         extension = extend_end(
-            lablet, minutes=request.minutes, ends_at=request.ends_at, now=now, max_lifetime=max_lifetime
+            lablet, minutes=request.minutes, ends_at=request.ends_at, now=now, max_lifetime=max_lifetime, booked=booked
         )
+    except BookedExtensionError as error:
+        current = {"latest_end": format_utc(error.latest_end)}
+        raise ProblemError(ProblemCode.BOOKED, str(error), current=current) from None
     except ExtensionError as error:
         raise ProblemError(ProblemCode.INVALID if error.field else ProblemCode.NOT_POSSIBLE_NOW, str(error)) from None
     fields = {"ends_at": extension.ends_at, "time_to_live_minutes": extension.time_to_live_minutes}

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 from pydantic import ValidationError
 
+from lcm.control_plane.bookings.protection import read_snapshot
 from lcm.control_plane.calendar.schedule_reads import read_schedules
 from lcm.control_plane.fleet.state_reads import read_fleet_state, read_leaders
 from lcm.control_plane.records.kinds import LABLETS, TEMPLATES, WORKERS, find_all
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.model.base import Record
+from lcm.model.calendar.walk_ins import NOTHING_BOOKED, BookedCapacitySnapshot
 from lcm.model.fleet.plan import MAX_LISTED, LabletPlan, PlannedLablet, PlannedPlacement, PlannedScaleUp
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.scheduling.block import hold_block, verification_block
@@ -54,6 +56,7 @@ class SchedulingInputs:
     templates: list[WorkerTemplate] = field(default_factory=list)
     skipped: list[SkippedRecord] = field(default_factory=list)
     schedules: tuple[Schedule, ...] = ()
+    booked: BookedCapacitySnapshot = NOTHING_BOOKED
 
     def outcomes(self, context: ControlPlaneContext, plan: SchedulingPlan) -> list[ScaleUpOutcome]:
         """What follows from the needs of a plan."""
@@ -79,6 +82,7 @@ async def read_scheduling_inputs(context: ControlPlaneContext, now: datetime, *e
         inputs.workers = await read_records(store, WORKERS, Worker, "worker", inputs.skipped, present)
         templates = [read_or_skip(item, WorkerTemplate, "template") async for item in find_all(store, TEMPLATES)]
         inputs.templates = [each for each in templates if each is not None]
+        inputs.booked = await read_snapshot(store, inputs.settings.scaling, now, context.regions[0])
     return inputs
 
 
@@ -100,6 +104,7 @@ def make_planner(context: ControlPlaneContext, inputs: SchedulingInputs, now: da
         now=now,
         config=context.planning,
         schedules=inputs.schedules,
+        booked=inputs.booked,
     )
     planner.plan.skipped.extend(inputs.skipped)
     return planner

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.auth.seats.links import revoke_all
+from lcm.control_plane.bookings.protection import read_extension_limit
 from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.access import LabletAccessReader
 from lcm.control_plane.lablets.definitions import resolve_definition
@@ -125,7 +126,12 @@ class LabletService:
             require_may_change(caller, await tx.lablet(lablet_id))
             lablet = await tx.lablet(lablet_id, if_match=if_match)
             limit = await max_lifetime_of(tx.store, lablet, self._context.max_lablet_lifetime)
-            after = lifecycle.extend(lablet, request, tx.now, limit)
+            await tx.depend_on_calendar()
+            scaling = (await self._context.settings()).scaling
+            booked = await read_extension_limit(tx.store, scaling, lablet, tx.now)
+            after = lifecycle.extend(lablet, request, tx.now, limit, booked)
+            if booked.is_counted:
+                await tx.take_calendar()  # so does whoever places or extends another walk-in
             end = None if after.expires_at is None else after.expires_at.isoformat()
             return tx.save_lablet(after, "extend", request.reason or "", expires_at=end)
 

@@ -101,6 +101,7 @@ class Transaction:
         self._read: dict[str, tuple[Worker, int]] = {}
         self._lablets: dict[str, tuple[Lablet, int]] = {}
         self._bookings: dict[str, tuple[Booking, int]] = {}
+        self._calendar: tuple[CalendarState, int | None] | None = None
         self._on_calendar = False
         self._fleet: tuple[FleetState, int | None] | None = None
         self._fleet_after: FleetState | None = None
@@ -209,12 +210,22 @@ class Transaction:
         """
         if self._on_calendar:
             return
+        await self.depend_on_calendar()
+        assert self._calendar is not None
         self._on_calendar = True
-        stored = await self.store.get(CALENDAR, CALENDAR.name)
-        calendar = CalendarState() if stored is None else CalendarState.model_validate_json(stored.body)
+        calendar, revision = self._calendar
         after = calendar.model_copy(update={"changes": calendar.changes + 1})
-        body = after.model_dump_json().encode()
-        self._writes.append(Put(CALENDAR, CALENDAR.name, body, None if stored is None else stored.revision))
+        self._guards.pop((CALENDAR.name, CALENDAR.name), None)  # it is written
+        self._writes.append(Put(CALENDAR, CALENDAR.name, after.model_dump_json().encode(), revision))
+
+    async def depend_on_calendar(self) -> None:
+        """Read the calendar. The commit conflicts if anything that bookings depend on changes meanwhile."""
+        if self._calendar is not None:
+            return
+        stored = await self.store.get(CALENDAR, CALENDAR.name)
+        state = CalendarState() if stored is None else CalendarState.model_validate_json(stored.body)
+        self._calendar = (state, None if stored is None else stored.revision)
+        self._guard(CALENDAR, CALENDAR.name, self._calendar[1])
 
     def require_unchanged(self, documents: Iterable[tuple[Kind, StoredDocument]]) -> None:
         """Make the commit depend on documents that were read in this attempt."""

@@ -135,12 +135,7 @@ async def scale_up(tx: Transaction, plan: ScaleUpPlan, settings: FleetSettings) 
         resumed = await _find_paused_by_policy(tx, template, region, request.worker_id, schedules)
     if resumed is not None:
         await check_not_booked(
-            tx,
-            region=region,
-            template=template.name,
-            until=request.until,
-            max_workers=settings.scaling.max_workers_per_region,
-            resumed=resumed,
+            tx, settings.scaling, region=region, template=template.name, until=request.until, resumed=resumed
         )
         fields = {**resume_fields(resumed, by_policy=True), "requested_for": request.requested_for}
         updated = updated_record(resumed, tx.now, bump_generation=True, **fields)
@@ -151,13 +146,7 @@ async def scale_up(tx: Transaction, plan: ScaleUpPlan, settings: FleetSettings) 
             ProblemCode.NOT_POSSIBLE_NOW, f"a new worker of {template.name} would take no lablets: {closed}"
         )
     await _check_max_workers(tx, region, settings)
-    await check_not_booked(
-        tx,
-        region=region,
-        template=template.name,
-        until=request.until,
-        max_workers=settings.scaling.max_workers_per_region,
-    )
+    await check_not_booked(tx, settings.scaling, region=region, template=template.name, until=request.until)
     return tx.save_worker(new_worker(plan, tx.now), "scale_up_accepted", request.reason, resumed=False)
 
 

@@ -128,7 +128,8 @@ class SchedulingCycle:
         templates = [template async for template in self._internal.templates()]
         schedules = await self._schedules.refresh(fleet)
         now = clock.earliest_now()
-        plan = make_plan(pending, workers, templates, now=now, config=self._config, schedules=schedules)
+        booked = await self._internal.booked_capacity()
+        plan = make_plan(pending, workers, templates, now=now, config=self._config, schedules=schedules, booked=booked)
         self._count_skipped(plan)
         return await self._execute(plan)
 

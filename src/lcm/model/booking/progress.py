@@ -39,8 +39,17 @@ def due_status(occurrence: BookingOccurrence, now: datetime) -> BookingStatus:
 
 def next_step_at(occurrence: BookingOccurrence, now: datetime) -> datetime | None:
     """When its status changes next by the clock."""
-    steps = (occurrence.warm_up_at, occurrence.starts_at, occurrence.ends_at)
-    return min((each for each in steps if occurrence.is_open and each > now), default=None)
+    return min((at for at, _ in boundaries(occurrence, now)), default=None)
+
+
+def boundaries(occurrence: BookingOccurrence, now: datetime) -> list[tuple[datetime, BookingStatus]]:
+    """When its status changes by the clock from now on, and what it becomes."""
+    steps = (
+        (occurrence.warm_up_at, BookingStatus.WARMING),
+        (occurrence.starts_at, BookingStatus.ACTIVE),
+        (occurrence.ends_at, BookingStatus.ENDED),
+    )
+    return [(at, status) for at, status in steps if occurrence.is_open and at > now]
 
 
 @dataclass(frozen=True, slots=True)

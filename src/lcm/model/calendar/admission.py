@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from datetime import timedelta
-from itertools import islice
+from datetime import datetime, timedelta
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final
 
 from lcm.model.base import CaseInsensitiveEnum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
 
 FREE_TIMES: Final = 3
 FREE_TIMES_WITHIN: Final = timedelta(days=14)
@@ -134,28 +133,38 @@ def admit(
     )
 
 
-def added_shortage(
+@dataclass(frozen=True, slots=True)
+class AddedShortage:
+    """What is short, or shorter than before, and until when."""
+
+    shortage: Shortage
+    until: datetime
+
+
+def added_shortages(
     booked: Sequence[BookedCapacity],
     before: Sequence[LiveWorker],
     after: Sequence[LiveWorker],
     limits: BookingLimits,
     region: str,
     now: datetime,
-) -> Shortage | None:
-    """The first time from now on at which more workers would be needed than may exist, and more than before.
+) -> Iterator[AddedShortage]:
+    """When from now on more would be needed than there may be, and more than before.
 
     `before` and `after` are the live workers before and after somebody else than a booking uses one more of them.
     """
     ends = [each.end for each in booked if each.region == region and each.end > now]
     if not ends:
-        return None
-    nothing = BookedCapacity(now, max(ends), region, "", 0)
+        return
+    nothing = BookedCapacity(now, max(ends), region, "", 0, licensed=True)
     was, will_be = (_UsageTable(nothing, booked, live, limits) for live in (before, after))
-    for shortage in will_be.shortages(now, max(ends)):
-        already = max((each.needed for each in was.shortages(shortage.at, shortage.at + _INSTANT)), default=0)
-        if shortage.needed > already:
-            return shortage
-    return None
+    moments = sorted({now, *was.changes(now, max(ends)), *will_be.changes(now, max(ends))})
+    for moment, until in pairwise(moments):
+        already = {each.resource: each.needed for each in was.shortages(moment, moment + _INSTANT)}
+        for shortage in will_be.shortages(moment, moment + _INSTANT):
+            if shortage.needed > already.get(shortage.resource, 0):
+                yield AddedShortage(shortage, until)
+                break
 
 
 def _free_times(

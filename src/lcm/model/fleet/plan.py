@@ -10,6 +10,7 @@ from pydantic import Field
 
 from lcm.model.audit import ActionType, DecisionReport, PlannedAction
 from lcm.model.base import CARRIED, CaseInsensitiveEnum, LenientModel, UtcDatetime
+from lcm.model.booking.record import BookingStatus
 from lcm.model.formatting import format_clock_time, humanize_ago, humanize_duration
 from lcm.model.lablet.scheduling.block import WORKER_CONTROLLER
 from lcm.model.system import BLIND_AFTER, LATE_AFTER, DiscoveryPlan, ReceivedControllerReport
@@ -133,6 +134,17 @@ class PlannedBoundary(LenientModel):
     at: UtcDatetime
 
 
+class PlannedBookingBoundary(LenientModel):
+    """When a class of a booking warms up, begins or ends."""
+
+    booking_id: str
+    name: str
+    number: int = Field(description="The class, 1 for the first.")
+    status: Annotated[BookingStatus, CARRIED] = Field(description="What the class becomes: WARMING, ACTIVE or ENDED.")
+    at: UtcDatetime
+    workers: int = Field(description="Number of workers that the class takes from its warm-up to its end.")
+
+
 class PlannedLicenseOperation(LenientModel):
     """A license operation that a person requested and that is not done yet."""
 
@@ -163,6 +175,10 @@ class FleetPlan(LenientModel):
     schedule_boundaries: tuple[PlannedBoundary, ...] = Field(
         default=(), description="When the windows of each schedule open or close next, the earliest first."
     )
+    booking_boundaries: tuple[PlannedBookingBoundary, ...] = Field(
+        default=(), description="When the next class of each booking warms up, begins and ends, the earliest first."
+    )
+    booking_boundaries_total: int = 0
 
 
 # Freshness

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from lcm.model.formatting import format_instant, humanize_duration
+from lcm.model.lablet.placement import TIME_TO_RUN
 
 if TYPE_CHECKING:
     from lcm.model.lablet.record import Lablet
@@ -28,12 +29,30 @@ class MaxLifetime:
         return self.length.total_seconds() / 3600
 
 
+@dataclass(frozen=True, slots=True)
+class BookedUntil:
+    """Until when a lablet may keep its worker because of bookings, and why; without a time, as long as it likes."""
+
+    until: datetime | None = None
+    reason: str = ""
+    is_counted: bool = False
+    """Whether a class may need its worker, so that an extension has to be seen by the next admission."""
+
+
 class ExtensionError(ValueError):
     """The end cannot be moved so. `field` is the value of the request that is wrong; empty if any would be."""
 
     def __init__(self, field: str, detail: str) -> None:
         super().__init__(f"{field}: {detail}" if field else detail)
         self.field = field
+
+
+class BookedExtensionError(ExtensionError):
+    """The later end would take time of a class. `latest_end` is what is possible."""
+
+    def __init__(self, field: str, detail: str, latest_end: datetime) -> None:
+        super().__init__(field, detail)
+        self.latest_end = latest_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +81,16 @@ def extend_end(
     ends_at: datetime | None,
     now: datetime,
     max_lifetime: MaxLifetime | None,
+    booked: BookedUntil,
 ) -> Extension:
     """The later end, by either `minutes` or a new end. Raises `ExtensionError`, which says what is possible."""
     end, limit = lablet.expires_at, lablet.time_to_live_minutes
     if end is None and limit is None:
         raise ExtensionError("", "it has no end; it runs until someone ends it")
     if end is None:
-        return _extend_limit(lablet, minutes, max_lifetime)
+        extension = _extend_limit(lablet, minutes, max_lifetime)
+        _check_limit_not_booked(lablet, extension, now, booked)
+        return extension
     field = "minutes" if ends_at is None else "ends_at"
     new_end = max(end, now) + timedelta(minutes=minutes or 0.0) if ends_at is None else ends_at
     if new_end <= now:
@@ -79,6 +101,9 @@ def extend_end(
     latest = latest_end(lablet, max_lifetime)
     if latest is not None and new_end > max(latest, end):
         raise ExtensionError(field, _too_late(latest, max_lifetime))
+    if booked.until is not None and new_end > max(booked.until, end):
+        last = max(booked.until, end)
+        raise BookedExtensionError(field, f"its end may be at most {format_instant(last)}: {booked.reason}", last)
     if lablet.running_since is None:
         # The limit counts from a start that is not known yet: it grows by as much as the end.
         longer = None if limit is None else limit + (new_end - end).total_seconds() / 60
@@ -102,6 +127,20 @@ def _extend_limit(lablet: Lablet, minutes: float | None, max_lifetime: MaxLifeti
         detail = f"it may run for {max_lifetime.hours:g} hours at most ({max_lifetime.source})"
         raise ExtensionError("minutes", f"{detail}; give at most {longest - limit:g}" if longest > limit else detail)
     return Extension(None, limit + minutes)
+
+
+def _check_limit_not_booked(lablet: Lablet, extension: Extension, now: datetime, booked: BookedUntil) -> None:
+    """Its time counts from when it runs, which may take a while."""
+    limit, before = extension.time_to_live_minutes, lablet.time_to_live_minutes
+    if booked.until is None or limit is None or before is None:
+        return
+    latest_start = max(now, lablet.starts_at or now) + TIME_TO_RUN
+    if latest_start + timedelta(minutes=limit) <= booked.until:
+        return
+    possible = (booked.until - latest_start).total_seconds() // 60 - before
+    hint = f"give at most {possible:.0f} minutes" if possible >= 1 else "it cannot be extended"
+    detail = f"it has to end by {format_instant(booked.until)}: {booked.reason}; {hint}"
+    raise BookedExtensionError("minutes", detail, booked.until)
 
 
 def _too_late(latest: datetime, max_lifetime: MaxLifetime | None) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _ROUNDING_DIGITS = 9
 """Sums of fractions such as 0.1 are rounded, so that a release restores exactly the previous value."""
 
-_TIME_TO_RUN = timedelta(minutes=30)
+TIME_TO_RUN = timedelta(minutes=30)
 """How long a lablet may take until it runs, and its time to live begins."""
 _MAX_NAMED = 5
 _MAX_LABLET_BONUS = 0.05
@@ -123,7 +123,7 @@ def lablet_end(lablet: Lablet, now: datetime) -> datetime:
     """When a lablet that is placed now ends at the latest."""
     begins = max(now, lablet.starts_at or now)
     lives = lablet.time_to_live_minutes
-    ends = [] if lives is None else [begins + timedelta(minutes=lives) + _TIME_TO_RUN]
+    ends = [] if lives is None else [begins + timedelta(minutes=lives) + TIME_TO_RUN]
     return min([*ends, *([] if lablet.ends_at is None else [lablet.ends_at])], default=FOREVER)
 
 

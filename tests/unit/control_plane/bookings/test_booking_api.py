@@ -97,6 +97,7 @@ async def test_a_refusal_says_what_is_short_and_a_proposed_time_is_confirmed(pla
     assert "MAX_WORKERS_PER_REGION is 10" in problem["detail"]
     times = problem["current"]["free_times"]
     assert len(times) == 3
+    assert problem["detail"].endswith(f"{times[2]['start']['at'][:10]} {times[2]['start']['at'][11:16]} in {BRUSSELS}")
     preview = (await ask(plane, "/preview", request("too-many"))).json()
     assert preview == problem["current"]
     for number, each in enumerate(times):
@@ -219,7 +220,9 @@ async def test_one_class_is_moved_and_admitted_there(plane: TestPlane) -> None:
     taken = {"start": other["occurrences"][0]["start"]["at"]}
     refused = await ask(plane, f"/{booked['id']}/occurrences/2", taken, method="PATCH")
     assert (refused.status_code, refused.json()["code"]) == (409, "booking_refused")
-    assert refused.json()["current"]["free_times"]
+    proposed = refused.json()["current"]["free_times"][-1]["start"]
+    assert proposed["zone"] == BRUSSELS
+    assert refused.json()["detail"].endswith(f"{proposed['at'][:10]} {proposed['at'][11:16]} in {BRUSSELS}")
     free = (clock.now() + timedelta(days=4)).strftime("%Y-%m-%dT14:30")
     moved = (await ask(plane, f"/{booked['id']}/occurrences/2", {"start": free}, method="PATCH")).json()
     assert [each["start"]["at"][:16] for each in moved["occurrences"]] == [

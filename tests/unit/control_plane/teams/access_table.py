@@ -234,6 +234,7 @@ ROUTES: Final = {
         POST /api/internal/lablets/{lablet_id}/release
         POST /api/internal/lablets/{lablet_id}/status
         POST /api/internal/bookings/advance
+        GET /api/internal/bookings/capacity
         GET /api/internal/leadership
         POST /api/internal/leadership
         GET /api/internal/schedules

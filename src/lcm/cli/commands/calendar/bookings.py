@@ -249,7 +249,7 @@ async def _admitted(change: Awaitable[Booking]) -> Booking:
         return await change
     except BookingRefusedError as error:
         lines = [error.detail]
-        if error.current and "shortages" in error.current:
+        if error.current and "confirmed" in error.current:  # the answer to a new booking; others say it in one line
             lines = _preview_lines(BookingPreview.model_validate(error.current))
         raise CommandError("\n".join(lines)) from None
 
@@ -258,7 +258,8 @@ def _preview_lines(preview: BookingPreview) -> list[str]:
     lines = [preview.reason, *(each.message for each in preview.shortages if each.message not in preview.reason)]
     if not preview.confirmed:
         free = ", ".join(f"{each.start.at:%Y-%m-%dT%H:%M}" for each in preview.free_times)
-        lines.append(f"It would fit at: {free}" if free else "It does not fit at any time within 14 days.")
+        zone = preview.free_times[0].start.zone if free else ""
+        lines.append(f"It would fit at: {free} in {zone}" if free else "It does not fit at any time within 14 days.")
     if preview.confirmed and preview.cost:
         lines.append(preview.cost)
     return [*lines, *preview.warnings]

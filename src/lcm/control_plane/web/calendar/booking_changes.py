@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Request
@@ -27,8 +27,7 @@ from lcm.control_plane.web.forms import (
 )
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.model.booking.record import UNDER_WAY, Booking, BookingOccurrence
-from lcm.model.booking.requests import CancelBookingRequest, ExtendBookingRequest, MoveOccurrenceRequest
-from lcm.model.booking.times import to_wall_time
+from lcm.model.booking.requests import CancelBookingRequest, ExtendBookingRequest, FreeTime, MoveOccurrenceRequest
 from lcm.model.problems import HTTP_STATUS_BY_CODE, ProblemCode
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ async def move_class(request: Request, user: OperatorUser, booking_id: BookingId
     except (ValidationError, ProblemError) as error:
         booking = await read_booking(services, booking_id)
         shown = FormState(form.values, _problems(error, _MOVE_FIELDS, "start"))
-        return _render_move(booking, find_class(booking, number), shown, _free_times(error, booking), _status(error))
+        return _render_move(booking, find_class(booking, number), shown, _free_times(error), _status(error))
     return _done(f"{Booking.model_validate_json(body).name}: the class was moved")
 
 
@@ -163,11 +162,11 @@ def _problems(error: ValidationError | ProblemError, fields: tuple[str, ...], ma
     return problem_by_field(error, fields)
 
 
-def _free_times(error: ValidationError | ProblemError, booking: Booking) -> list[WallTime]:
+def _free_times(error: ValidationError | ProblemError) -> list[WallTime]:
     """Starts that fit, as clocks in the zone of the booking show them."""
     if isinstance(error, ValidationError) or error.code is not ProblemCode.BOOKING_REFUSED or error.current is None:
         return []
-    return [to_wall_time(datetime.fromisoformat(each), booking.zone) for each in error.current["free_times"]]
+    return [FreeTime.model_validate(each).start for each in error.current["free_times"]]
 
 
 def _status(error: ValidationError | ProblemError) -> int:

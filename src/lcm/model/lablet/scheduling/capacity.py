@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from lcm.model.calendar.schedule import closed_reason
+from lcm.model.calendar.walk_ins import NOTHING_BOOKED, BookedCapacitySnapshot, WalkInRoom, describe_booked
 from lcm.model.lablet.placement import (
     FOREVER,
     check_adopted,
@@ -141,7 +142,8 @@ _INSTANT = timedelta(microseconds=1)
 class LabletShape(NamedTuple):
     """The requirements, region and team of a lablet: everything that matters for its placement.
 
-    `until` is its end, as far as that matters: the last maintenance that begins before it. So there are few shapes.
+    `until` is its end, as far as that matters: the last maintenance that begins before it, or its end if that lies
+    between classes. So there are few shapes.
     """
 
     requirements: LabletRequirements
@@ -171,8 +173,10 @@ class CandidateIndex:
         ports: PortRange,
         may_resume: Callable[[Worker], bool] = lambda _worker: False,
         schedules: Sequence[Schedule] = (),
+        booked: BookedCapacitySnapshot = NOTHING_BOOKED,
     ) -> None:
         self._now = now
+        self._room = WalkInRoom(booked, now)
         self._ports = ports
         self.workers = {worker.id: worker for worker in sorted(workers, key=lambda each: each.id)}
         self.free_capacity = {
@@ -202,11 +206,14 @@ class CandidateIndex:
     def shape_of(self, lablet: Lablet) -> LabletShape:
         """The shape of a lablet."""
         until: datetime | None = None
+        end = lablet_end(lablet, self._now)
         if self._known_ends:
-            end = lablet_end(lablet, self._now)
             before = bisect_left(self._known_ends, end)
             # Right after the last maintenance that begins before its end; one without an end says so.
             until = end if end >= FOREVER else self._known_ends[before - 1] + _INSTANT if before else None
+        if (booked := self._room.span) is not None and end > booked[0] and lablet.booking_id is None:
+            after = FOREVER if end >= FOREVER else max(until or booked[1], booked[1]) + _INSTANT
+            until = end if end <= booked[1] else after
         return LabletShape(lablet.requirements, lablet.aws_region, until, lablet.booking_id, lablet.team)
 
     def best_worker(self, shape: LabletShape) -> tuple[Worker, float] | None:
@@ -218,7 +225,7 @@ class CandidateIndex:
             if worker_id not in candidates.eligible or free.score != -negative:
                 heapq.heappop(candidates.heap)
                 continue
-            missing = free.missing(shape.requirements, self._ports)
+            missing = free.missing(shape.requirements, self._ports) or self._booked_reason(worker_id, shape)
             if missing is None:
                 return self.workers[worker_id], free.score
             heapq.heappop(candidates.heap)
@@ -229,11 +236,10 @@ class CandidateIndex:
     def arriving_worker(self, shape: LabletShape, own: str | None) -> Worker | None:
         """A starting worker on which the shape will fit: the lablet's own first, then the oldest."""
         arriving = self._of(shape).arriving
-        requirements = shape.requirements
-        if own in arriving and self.free_capacity[own].fits(requirements, self._ports):
+        if own in arriving and self._has_room(own, shape):
             return self.workers[own]
         for place, worker_id in enumerate(arriving):
-            if self.free_capacity[worker_id].fits(requirements, self._ports):
+            if self._has_room(worker_id, shape):
                 del arriving[:place]  # they only get fuller: no lablet of this shape needs to check them again
                 return self.workers[worker_id]
         arriving.clear()
@@ -266,13 +272,15 @@ class CandidateIndex:
         return [
             (self.workers[worker_id], score)
             for score, worker_id in sorted(scores, key=lambda each: (-each[0], each[1]))
-            if self.free_capacity[worker_id].fits(shape.requirements, self._ports)
+            if self._has_room(worker_id, shape)
         ]
 
     def would_fit(self, worker_id: str, shape: LabletShape) -> bool:
         """Whether the shape would fit on the worker once that is ready."""
         free = self.free_capacity.get(worker_id)
-        return free is not None and self._future_rejection(self.workers[worker_id], shape, free.taken) is None
+        if free is None or self._booked_reason(worker_id, shape) is not None:
+            return False
+        return self._future_rejection(self.workers[worker_id], shape, free.taken) is None
 
     def can_ever_fit(self, shape: LabletShape) -> bool:
         """Whether the shape would fit on any starting worker if that were empty."""
@@ -282,10 +290,41 @@ class CandidateIndex:
         """Plan a lablet of this shape on the worker."""
         free = self.free_capacity[worker_id]
         free.take(shape.requirements, self._ports)
+        self.use(worker_id, shape)
         priority = -free.score
         for candidates in self._shapes.values():
             if worker_id in candidates.eligible:
                 heapq.heappush(candidates.heap, (priority, worker_id))
+
+    def use(self, worker_id: str, shape: LabletShape) -> None:
+        """Count that a lablet of this shape uses a worker beside the classes."""
+        if shape.booking_id is None:
+            self._room.use(worker_id, shape.until or self._now)
+
+    def launch_problem(self, template: str, shape: LabletShape) -> str | None:
+        """Which class would lack a worker if one were launched for the shape; None if none would."""
+        shortage = self._room.launch_shortage(shape.aws_region, template, shape.until or self._now)
+        if shortage is None:
+            return None
+        region = shape.aws_region or self._room.default_region
+        return f"the workers of {region} are {describe_booked(shortage)}"
+
+    def launch(self, worker_id: str, template: str, shape: LabletShape) -> None:
+        """Count a worker that is launched for the shape."""
+        self._room.launch(worker_id, shape.aws_region, template, shape.until or self._now)
+
+    def has_time(self, worker_id: str, shape: LabletShape) -> bool:
+        """Whether no class needs the worker, or one that is to be launched, before the shape ends."""
+        return self._booked_reason(worker_id, shape) is None
+
+    def _booked_reason(self, worker_id: str, shape: LabletShape) -> str | None:
+        if shape.booking_id is not None or shape.until is None:
+            return None
+        shortage = self._room.shortage_on(worker_id, shape.until)
+        return None if shortage is None else f"it is {describe_booked(shortage)}"
+
+    def _has_room(self, worker_id: str, shape: LabletShape) -> bool:
+        return self.free_capacity[worker_id].fits(shape.requirements, self._ports) and self.has_time(worker_id, shape)
 
     def rejections(self, shape: LabletShape) -> list[Rejection]:
         """The rejections so far. The last ones were candidates that became too full."""
@@ -301,6 +340,7 @@ class CandidateIndex:
         candidates = _ShapeCandidates()
         for worker_id, worker in self.workers.items():
             reason = self._unavailable[worker_id] or self._rejection_reason(worker, shape)
+            reason = reason or self._booked_reason(worker_id, shape)
             if reason is not None:
                 candidates.rejections.append(self._rejection(worker_id, reason))
                 continue

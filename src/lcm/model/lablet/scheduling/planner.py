@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from lcm.model.calendar.schedule import first_boundary
+from lcm.model.calendar.walk_ins import NOTHING_BOOKED, BookedCapacitySnapshot
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
 from lcm.model.lablet.scheduling.capacity import CandidateIndex, FreeCapacity, LabletShape
 from lcm.model.lablet.scheduling.template_choice import TemplateChoice, TemplateSelector
@@ -144,9 +145,10 @@ def make_plan(
     now: datetime,
     config: PlanningConfig,
     schedules: Sequence[Schedule] = (),
+    booked: BookedCapacitySnapshot = NOTHING_BOOKED,
 ) -> SchedulingPlan:
     """Make a plan for all pending lablets."""
-    planner = Planner(pending, workers, templates, now=now, config=config, schedules=schedules)
+    planner = Planner(pending, workers, templates, now=now, config=config, schedules=schedules, booked=booked)
     for lablet in planner.due:
         planner.place_lablet(lablet)
     return planner.plan
@@ -192,6 +194,7 @@ class _RequestedWorker:
     need: CapacityNeed
     capacity: FreeCapacity
     aws_region: str | None
+    worker_id: str
     resumed: str | None = None
     shapes: set[LabletShape] = field(default_factory=set)  # shapes that no longer fit
 
@@ -208,12 +211,13 @@ class Planner:
         now: datetime,
         config: PlanningConfig,
         schedules: Sequence[Schedule] = (),
+        booked: BookedCapacitySnapshot = NOTHING_BOOKED,
     ) -> None:
         self.plan, due = split_pending(pending, now, config)
         present = sorted(workers, key=lambda each: each.id)
         self._config = config
         self._templates = TemplateSelector(templates, present, now, config.ports, schedules)
-        self._candidates = CandidateIndex(present, now, config.ports, self._may_resume, schedules)
+        self._candidates = CandidateIndex(present, now, config.ports, self._may_resume, schedules, booked)
         if due:
             self.plan.wake_at(first_boundary(schedules, now), now)
         self._choices: dict[LabletShape, TemplateChoice] = {}
@@ -290,6 +294,7 @@ class Planner:
         requested = self._find_requested(shape) or self._request(lablet, shape)
         if requested is not None:
             requested.capacity.take(shape.requirements, self._config.ports)
+            self._candidates.use(requested.worker_id, shape)
             requested.need.lablets.append(self._wait(lablet, shape, f"{NO_CAPACITY}; another worker is requested"))
 
     def _place(self, lablet: Lablet, shape: LabletShape, worker: Worker, score: float) -> None:
@@ -305,6 +310,7 @@ class Planner:
                 continue
             suits = requested.resumed is None or self._candidates.would_fit(requested.resumed, shape)
             near = shape.aws_region in (None, requested.aws_region)
+            suits = suits and self._candidates.has_time(requested.worker_id, shape)
             if near and suits and requested.capacity.fits(shape.requirements, self._config.ports):
                 return requested
             requested.shapes.add(shape)
@@ -319,13 +325,19 @@ class Planner:
             assert paused.template_name is not None
             capacity = self._candidates.free_capacity[paused.id]
             need = self._need(lablet, paused.template_name, paused.aws_region, resumes=paused.id)
-            return self._add_request(_RequestedWorker(need, capacity, paused.aws_region, resumed=paused.id))
+            return self._add_request(_RequestedWorker(need, capacity, paused.aws_region, paused.id, resumed=paused.id))
         choice = self._choice(shape)
         if choice.template is not None:
-            need = self._need(lablet, choice.template.name, shape.aws_region)
-            return self._add_request(
-                _RequestedWorker(need, FreeCapacity(choice.template.capacity, Allocation()), shape.aws_region)
-            )
+            name = choice.template.name
+            problem = self._candidates.launch_problem(name, shape)
+            if problem is not None:
+                self.plan.waiting.append(self._wait(lablet, shape, f"{NO_CAPACITY}; {problem}"))
+                return None
+            worker_id = f"requested {len(self._requested)}"
+            self._candidates.launch(worker_id, name, shape)
+            capacity = FreeCapacity(choice.template.capacity, Allocation())
+            need = self._need(lablet, name, shape.aws_region)
+            return self._add_request(_RequestedWorker(need, capacity, shape.aws_region, worker_id))
         if choice.is_permanent:
             self.plan.unplaceable.append(UnplaceableLablet(lablet, choice.reason))
         else:

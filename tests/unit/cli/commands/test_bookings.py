@@ -1,0 +1,49 @@
+"""What `lcm bookings` prints of refusals."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.cli.commands.calendar.bookings import _admitted, _preview_lines
+from lcm.cli.errors import CommandError
+from lcm.client.errors import BookingRefusedError
+from lcm.control_plane.bookings.proposals import describe_refusal
+from lcm.model.booking.requests import BookingPreview, FreeTime
+from lcm.model.booking.times import to_wall_time
+from lcm.model.calendar.admission import Admission, Resource, Shortage
+from tests.support.records.workers import NOW
+
+if TYPE_CHECKING:
+    from lcm.model.booking.record import Booking
+
+ZONE = "Asia/Kolkata"
+
+
+async def test_a_class_that_cannot_be_moved_says_what_is_short_and_when_it_would_fit() -> None:
+    answer = Admission((Shortage(Resource.WORKERS, NOW, 4, 3),), (NOW + timedelta(hours=1),))
+    problem = describe_refusal(answer, ZONE, timedelta(hours=1))
+
+    async def move() -> Booking:
+        raise BookingRefusedError(409, "booking_refused", problem.detail, current=problem.current)
+
+    start = to_wall_time(NOW + timedelta(hours=2), ZONE)
+    with pytest.raises(CommandError) as refused:
+        await _admitted(move())
+    assert "workers: 4 would be needed" in str(refused.value)
+    assert str(refused.value).endswith(f"it would fit at {start.at:%Y-%m-%d %H:%M} in {ZONE}")
+
+
+def test_free_times_name_their_zone() -> None:
+    start = to_wall_time(NOW, ZONE)
+    refused = BookingPreview(
+        confirmed=False,
+        reason="workers",
+        free_times=(FreeTime(start=start, starts_at=NOW),),
+        definition="bgp@1",
+        aws_region="eu-west-1",
+        seats=3,
+    )
+    assert _preview_lines(refused)[1] == f"It would fit at: {start.at:%Y-%m-%dT%H:%M} in {ZONE}"

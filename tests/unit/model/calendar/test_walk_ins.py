@@ -1,0 +1,92 @@
+"""Until when walk-ins may use workers, compared with admission: a class that fits before fits afterwards."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from lcm.model.calendar.admission import BookedCapacity, LiveWorker
+from lcm.model.calendar.walk_ins import BookedCapacitySnapshot, WalkInRoom, describe_booked
+from lcm.model.lablet.placement import FOREVER
+from tests.unit.model.calendar.test_admission import at, booking
+from tests.unit.model.calendar.test_admission_sets import a_booking, a_worker
+
+NOW = at(0)
+
+
+def workers_needed(snapshot: BookedCapacitySnapshot, workers: dict[str, LiveWorker], region: str, hour: int) -> int:
+    """The rule of calendar.md#admission, counted anew for one instant."""
+    here = [each for each in workers.values() if each.region == region]
+    usable = [each.template for each in here if each.free_from is not None and each.free_from <= at(hour)]
+    need: dict[str, int] = {}
+    for each in snapshot.booked:
+        if each.region == region and each.start <= at(hour) < each.end:
+            need[each.template] = need.get(each.template, 0) + each.workers
+    return len(here) - len(usable) + sum(max(need.get(name, 0), usable.count(name)) for name in {*need, *usable})
+
+
+def first_lack(
+    snapshot: BookedCapacitySnapshot, before: dict[str, LiveWorker], after: dict[str, LiveWorker], region: str
+) -> int | None:
+    """The first hour of which a class needs more than there may be, and more than before."""
+    last = max((each.end for each in snapshot.booked if each.region == region), default=NOW)
+    for hour in range(70):
+        if at(hour) < last:
+            was, will_be = (workers_needed(snapshot, each, region, hour) for each in (before, after))
+            if will_be > max(was, snapshot.max_workers_per_region):
+                return hour
+    return None
+
+
+def a_snapshot(chance: random.Random) -> BookedCapacitySnapshot:
+    booked: list[BookedCapacity] = [a_booking(chance) for _ in range(chance.randrange(6))]
+    workers = {f"w-{number}": a_worker(chance) for number in range(chance.randint(1, 6))}
+    return BookedCapacitySnapshot(
+        booked=tuple(booked), workers=workers, max_workers_per_region=chance.randint(1, 9), default_region="nowhere"
+    )
+
+
+def test_a_walk_in_may_stay_until_a_class_would_lack_its_worker(booking_sets: int) -> None:
+    limited = 0
+    for seed in range(booking_sets):
+        chance = random.Random(seed)
+        snapshot = a_snapshot(chance)
+        workers, room = dict(snapshot.workers), WalkInRoom(snapshot, NOW)
+        for _ in range(4):
+            worker_id = chance.choice(sorted(workers))
+            worker, end = workers[worker_id], chance.choice((at(chance.randrange(60)), FOREVER))
+            free_from = worker.free_from
+            used = worker if free_from is None else replace(worker, free_from=max(free_from, NOW, end))
+            after = {**workers, worker_id: used}
+            lack = first_lack(snapshot, workers, after, worker.region)
+            found = room.shortage_on(worker_id, end)
+            assert (None if found is None else found.at) == (None if lack is None else at(lack)), (seed, worker_id)
+            limited += lack is not None
+            if lack is None:
+                room.use(worker_id, end)
+                workers = after
+    assert limited > booking_sets / 50, "the rule is tried"
+
+
+def test_a_launch_leaves_room_for_classes(booking_sets: int) -> None:
+    for seed in range(booking_sets):
+        chance = random.Random(seed)
+        snapshot, asked = a_snapshot(chance), a_worker(chance)
+        room, end = WalkInRoom(snapshot, NOW), chance.choice((at(chance.randrange(60)), FOREVER))
+        present = sum(each.region == asked.region for each in snapshot.workers.values())
+        found = room.launch_shortage(asked.region, asked.template, end)
+        if present >= snapshot.max_workers_per_region:
+            assert found is None, "another reason keeps it from being launched"
+            continue
+        after = {**snapshot.workers, "new": replace(asked, free_from=max(end, NOW))}
+        lack = first_lack(snapshot, dict(snapshot.workers), after, asked.region)
+        assert (None if found is None else found.at) == (None if lack is None else at(lack)), seed
+
+
+def test_the_reason_names_the_limit() -> None:
+    snapshot = BookedCapacitySnapshot(
+        booked=(booking(2, 4, 1),), workers={"w-1": LiveWorker("eu-west-1", "metal", NOW)}, max_workers_per_region=1
+    )
+    shortage = WalkInRoom(snapshot, NOW).shortage_on("w-1", FOREVER)
+    assert shortage is not None
+    assert describe_booked(shortage).endswith("2 would be needed then, and MAX_WORKERS_PER_REGION is 1")
