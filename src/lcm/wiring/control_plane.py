@@ -253,7 +253,7 @@ def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> 
             "journal": lambda: delete_expired_entries(store, retention),
             "secrets of ended workers": lambda: withdraw_ended(parts.context.unit_of_work),
             "dead letters": lambda: delete_expired_letters(store),
-            "time zones": lambda: check_zone_rules(parts.context.unit_of_work, clock.now()),
+            "time zones": lambda: check_zone_rules(parts.context, clock.now()),
             "lablets": lambda: remove_ended_lablets(parts.context.unit_of_work, settings.lablet_retention_days),
         }
     )

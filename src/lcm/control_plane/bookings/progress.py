@@ -112,21 +112,21 @@ async def _advance_occurrence(
     if status is BookingStatus.CONFIRMED:
         if occurrence.warm_up_at - tx.now > LOOK_AHEAD:
             return occurrence
-        missing = await _future_shortage(context, booking, occurrence, tx.now)
-        return occurrence.model_copy(update={"at_risk": risk(occurrence, missing, tx.now)})
+        return await assess_future(context, booking, occurrence, tx.now)
     fields: dict[str, Any] = {"status": status, "at_risk": None}
     if occurrence.holds_capacity:
         fields["holds_capacity"] = not await seats_have_ended(tx.store, booking, occurrence)
     return occurrence.model_copy(update=fields)
 
 
-async def _future_shortage(
+async def assess_future(
     context: ControlPlaneContext, booking: Booking, occurrence: BookingOccurrence, now: datetime
-) -> str:
-    """What a class would lack by the limits and workers of now; empty if nothing."""
+) -> BookingOccurrence:
+    """The class with what it would lack by the limits and workers of now."""
     asked = booking.capacity(occurrence)
     calendar = await read_calendar(context, [asked], now, without=(booking.id, occurrence.number))
-    return "; ".join(str(each) for each in decide_admission([asked], calendar, now).shortages)
+    missing = "; ".join(str(each) for each in decide_admission([asked], calendar, now).shortages)
+    return occurrence.model_copy(update={"at_risk": risk(occurrence, missing, now)})
 
 
 async def _keep_going(

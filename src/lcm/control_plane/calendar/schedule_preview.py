@@ -43,6 +43,8 @@ async def select_workers(store: Store, selector: WorkerSelector) -> list[Worker]
         fields["name"] = list(selector.names)
     if selector.templates:
         fields["template_name"] = list(selector.templates)
+    if selector.teams:
+        fields["team"] = list(selector.teams)
     where = Where(any_of=fields, none_of={"status": [WorkerStatus.TERMINATED.value]})
     found, number = list[Worker](), 0
     async for stored in find_all(store, WORKERS, where):

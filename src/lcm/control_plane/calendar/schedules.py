@@ -9,13 +9,15 @@ from lcm.control_plane.calendar.schedule_reads import read_schedule, read_schedu
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.fleet.state_reads import read_fleet_state
 from lcm.control_plane.records.idempotency import run_idempotent
-from lcm.control_plane.records.kinds import SCHEDULES
+from lcm.control_plane.records.kinds import SCHEDULES, TEAMS
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Delete, Put
 from lcm.core import clock
 from lcm.model.calendar.schedule import Schedule
 from lcm.model.calendar.schedule_preview import ScheduleStatus, schedule_status
 from lcm.model.calendar.zones import read_zone_rules
 from lcm.model.problems import ProblemCode
+from lcm.model.team import Team
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.control_plane.store.port import Store
+    from lcm.model.calendar.schedule import WorkerSelector
     from lcm.model.calendar.schedule_preview import SchedulePreview
     from lcm.model.calendar.schedule_requests import (
         CreateScheduleRequest,
@@ -47,11 +51,12 @@ class ScheduleService:
         """All schedules by name, and what they are now."""
         found = await read_schedules(self._store, await read_fleet_state(self._store))
         now = clock.now()
-        return tuple(schedule_status(each, now) for each in sorted(found, key=lambda each: each.name))
+        statuses = [schedule_status(each, now) for each in sorted(found, key=lambda each: each.name)]
+        return tuple([await self._with_names(each) for each in statuses])
 
     async def status(self, schedule_id: str) -> ScheduleStatus:
         """One schedule, and what it is now."""
-        return schedule_status((await read_schedule(self._store, schedule_id))[0], clock.now())
+        return await self._with_names(schedule_status((await read_schedule(self._store, schedule_id))[0], clock.now()))
 
     async def statuses_of(self, worker: Worker) -> list[ScheduleStatus]:
         """The schedules that are in force for a worker, by name."""
@@ -67,9 +72,10 @@ class ScheduleService:
             if sum(count for _, count, _ in await tx.store.count_by(SCHEDULES, ["name"])) >= MAX_SCHEDULES:
                 detail = f"there are {MAX_SCHEDULES} schedules, which is the limit; delete one"
                 raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
+            fields = {**dict(request), "selector": await _with_team_ids(tx.store, request.selector)}
             schedule = Schedule(
                 id=schedule_id,
-                **dict(request),
+                **fields,
                 zone_rules=read_zone_rules(request.zone, tx.now),
                 created_at=tx.now,
                 updated_at=tx.now,
@@ -92,6 +98,8 @@ class ScheduleService:
             before, revision = await read_schedule(tx.store, schedule_id)
             _check_match(before, if_match)
             after = request.apply_to(before)
+            if request.selector is not None:
+                after = after.model_copy(update={"selector": await _with_team_ids(tx.store, request.selector)})
             if after == before:
                 return before
             fields = {"version": before.version + 1, "updated_at": tx.now}
@@ -121,20 +129,44 @@ class ScheduleService:
         """Which workers it selects, what it would do now, and in the coming week. Nothing is written."""
         now = clock.now()
         fields = {name: value for name, value in dict(request).items() if name != "schedule_id"}
+        fields["selector"] = await _with_team_ids(self._store, request.selector)
         replaced = request.schedule_id or PREVIEW_ID
         schedule = Schedule(id=replaced, **fields, created_at=now, updated_at=now)
-        return await preview_schedule(self._store, schedule, now)
+        return await self._named(await preview_schedule(self._store, schedule, now))
 
     async def preview_saved(self, schedule_id: str, *, removed: bool = False) -> SchedulePreview:
         """What a schedule does, or what changes when it is deleted."""
         schedule = (await read_schedule(self._store, schedule_id))[0]
-        return await preview_schedule(self._store, schedule, clock.now(), removed=removed)
+        return await self._named(await preview_schedule(self._store, schedule, clock.now(), removed=removed))
+
+    async def _named(self, preview: SchedulePreview) -> SchedulePreview:
+        return preview.model_copy(update={"status": await self._with_names(preview.status)})
+
+    async def _with_names(self, status: ScheduleStatus) -> ScheduleStatus:
+        selected = status.schedule.selector.teams
+        if not selected:
+            return status
+        stored = await self._store.get_many(TEAMS, list(selected))
+        teams = [read_or_skip(each, Team, "team") for each in stored.values()]
+        return status.model_copy(update={"team_names": {each.id: each.name for each in teams if each is not None}})
 
     async def _run(
         self, caller: Caller, attempt: Callable[[Transaction], Awaitable[Schedule]], key: IdempotencyKey | None
     ) -> Schedule:
         body = await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
         return Schedule.model_validate_json(body)
+
+
+async def _with_team_ids(store: Store, selector: WorkerSelector) -> WorkerSelector:
+    """The selector with the ids of its teams, whose names may change; one that does not exist is rejected."""
+    found: list[str] = []
+    for reference in selector.teams:
+        stored = await store.get(TEAMS, reference) or await store.get_unique(TEAMS, "name", reference)
+        if stored is None:
+            detail = f"selector.teams: there is no team {reference}; lcm teams list shows the existing ones"
+            raise ProblemError(ProblemCode.INVALID, detail)
+        found.append(stored.id)
+    return selector.model_copy(update={"teams": tuple(dict.fromkeys(found))})
 
 
 async def _save(tx: Transaction, schedule: Schedule, revision: int | None, action: str, **details: Any) -> Schedule:

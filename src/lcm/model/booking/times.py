@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lcm.model.booking.record import BookingOccurrence
 from lcm.model.calendar.admission import FREE_TIMES_WITHIN
-from lcm.model.calendar.zones import TimeOccurrence, WallTime, find_instants, load_zone, start_instant
+from lcm.model.calendar.zones import TimeOccurrence, WallTime, WallTimeError, find_instants, load_zone, start_instant
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,6 +35,28 @@ def _occurrence(
     return BookingOccurrence(
         number=number, start=start, warm_up_at=instant - warm_up, starts_at=instant, ends_at=instant + duration
     )
+
+
+def at_wall_time(occurrence: BookingOccurrence) -> BookingOccurrence:
+    """The class at its wall time as the rules of its zone are now; the same if they still are. It lasts as long.
+
+    A zone that this host does not know changes nothing. A time that is skipped or doubled now follows the rule of
+    repeats, as nobody can be asked.
+    """
+    start = occurrence.start
+    try:
+        zone = load_zone(start.zone)
+    except ValueError:
+        return occurrence
+    try:
+        instant = start.instant()
+    except WallTimeError:
+        instant = start_instant(start.at, zone)
+    by = instant - occurrence.starts_at
+    if not by:
+        return occurrence
+    times = {name: getattr(occurrence, name) + by for name in ("warm_up_at", "starts_at", "ends_at")}
+    return occurrence.model_copy(update=times)
 
 
 def preferred_starts(first: BookingOccurrence, warm_up: timedelta) -> list[datetime]:

@@ -16,7 +16,7 @@ from lcm.model.formatting import format_clock_time
 from lcm.model.worker.status import DesiredStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lcm.model.calendar.windows import Timetable
     from lcm.model.worker.record import Worker
@@ -39,6 +39,9 @@ class WorkerSelector(Record):
 
     names: Annotated[tuple[_Name, ...], Field(max_length=MAX_SELECTED)] = ()
     templates: Annotated[tuple[_Name, ...], Field(max_length=MAX_SELECTED)] = ()
+    teams: Annotated[tuple[_Name, ...], Field(max_length=MAX_SELECTED)] = Field(
+        default=(), description="Workers that are dedicated to one of these teams. Give names; ids are stored."
+    )
     tags: Annotated[dict[_Name, Annotated[SingleLineText, Field(max_length=256)]], Field(max_length=MAX_SELECTED)] = (
         Field(default_factory=dict)
     )
@@ -46,7 +49,7 @@ class WorkerSelector(Record):
     @property
     def is_empty(self) -> bool:
         """Whether it has no condition."""
-        return not (self.names or self.templates or self.tags)
+        return not (self.names or self.templates or self.teams or self.tags)
 
     def matches(self, worker: Worker) -> bool:
         """Whether the schedule is for this worker. An empty selector matches none."""
@@ -54,18 +57,24 @@ class WorkerSelector(Record):
             not self.is_empty
             and (not self.names or worker.name in self.names)
             and (not self.templates or worker.template_name in self.templates)
+            and (not self.teams or worker.team in self.teams)
             and all(worker.tags.get(name) == value for name, value in self.tags.items())
         )
 
     def matches_new(self, template_name: str) -> bool:
         """Whether the schedule is for every worker that scale-up launches from this template."""
-        return template_name in self.templates and not self.names and not self.tags
+        return template_name in self.templates and not (self.names or self.teams or self.tags)
 
-    def __str__(self) -> str:
+    def describe(self, team_names: Mapping[str, str]) -> str:
+        """The conditions in words. A team without a name is shown by its id."""
         parts = [f"name {' or '.join(self.names)}"] if self.names else []
         parts += [f"template {' or '.join(self.templates)}"] if self.templates else []
+        parts += [f"team {' or '.join(team_names.get(each, each) for each in self.teams)}"] if self.teams else []
         parts += [f"tag {name}={value}" for name, value in sorted(self.tags.items())]
         return ", ".join(parts)
+
+    def __str__(self) -> str:
+        return self.describe({})
 
 
 class Schedule(Record):

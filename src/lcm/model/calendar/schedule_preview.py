@@ -33,6 +33,14 @@ class ScheduleStatus(LenientModel):
         default=None, description="When its windows open or close next; null if that is not within two years."
     )
     problem: str = Field(default="", description="Why it cannot be evaluated; nothing is done then.")
+    team_names: dict[str, str] = Field(
+        default_factory=dict, description="The names of the teams in its selector, by id; none for one that is gone."
+    )
+
+    @property
+    def workers_text(self) -> str:
+        """Which workers it selects, in words."""
+        return self.schedule.selector.describe(self.team_names)
 
     @property
     def state(self) -> str:

@@ -11,13 +11,13 @@ from lcm.model.calendar.schedule import OutsideAction, Schedule, WorkerSelector
 from lcm.model.calendar.windows import MAX_EXCEPTIONS, MAX_WINDOWS, ExceptionText, WindowText
 from lcm.model.calendar.zones import ZoneName
 
-EMPTY_SELECTOR = "must have names, templates or tags; an empty selector selects no worker"
+EMPTY_SELECTOR = "must have names, templates, teams or tags; an empty selector selects no worker"
 
 
 def _check_selector(selector: WorkerSelector) -> WorkerSelector:
     unknown = sorted({} if selector.model_extra is None else selector.model_extra)
     if unknown:
-        raise ValueError(f"{', '.join(unknown)}: unknown; a selector has names, templates and tags")
+        raise ValueError(f"{', '.join(unknown)}: unknown; a selector has names, templates, teams and tags")
     if selector.is_empty:
         raise ValueError(EMPTY_SELECTOR)
     return selector

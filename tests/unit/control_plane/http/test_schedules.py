@@ -50,8 +50,8 @@ async def audits(plane: TestPlane, schedule_id: str) -> list[tuple[str, str]]:
         ({"windows": ["weekdays 8-18"]}, "windows.0", "'weekdays' is not a day; use mon, tue"),
         ({"windows": []}, "windows", "must have at least one window, such as mon-fri"),
         ({"exceptions": ["christmas closed"]}, "exceptions.0", "such as 2026-12-25 closed"),
-        ({"selector": {}}, "selector", "must have names, templates or tags"),
-        ({"selector": {"name": "alpha"}}, "selector", "name: unknown; a selector has names, templates and tags"),
+        ({"selector": {}}, "selector", "must have names, templates, teams or tags"),
+        ({"selector": {"name": "alpha"}}, "selector", "name: unknown; a selector has names, templates, teams and tags"),
         ({"outside": "hibernate"}, "outside", "stop"),
     ],
 )
@@ -119,12 +119,32 @@ async def test_a_preview_shows_workers_and_week_and_writes_nothing(plane: TestPl
     assert removed["effect"] == "It selects 1 worker; they stay as they are."
 
 
+async def test_a_schedule_selects_the_workers_of_a_team(plane: TestPlane) -> None:
+    team = (await plane.ask("POST", "/api/teams", role=Role.ADMIN, json={"name": "net"})).json()
+    dedicated, other = await plane.running("alpha"), await plane.running("beta")
+    given = await plane.ask("PATCH", f"/api/workers/{dedicated['id']}", role=Role.ADMIN, json={"team": "net"})
+    assert given.status_code == 200, given.text
+    of_team = {**OFFICE, "selector": {"teams": ["net"]}}
+    preview = (await plane.ask("POST", "/api/schedules/preview", json=of_team)).json()
+    assert [each["name"] for each in preview["workers"]] == ["alpha"], other["name"]
+    made = await create(plane, selector={"teams": ["net", team["id"]]})
+    assert made["selector"]["teams"] == [team["id"]], "a team may get another name"
+    assert (await plane.ask("PATCH", "/api/teams/net", role=Role.ADMIN, json={"name": "school"})).status_code == 200
+    (shown,) = (await plane.ask("GET", "/api/schedules")).json()["items"]
+    assert shown["team_names"] == {team["id"]: "school"}
+    for path in ("/api/schedules", "/api/schedules/preview"):
+        wrong = await plane.ask("POST", path, json={**OFFICE, "selector": {"teams": ["net"]}})
+        assert (wrong.status_code, wrong.json()["detail"][:36]) == (422, "selector.teams: there is no team net")
+    edited = await plane.ask("PATCH", f"/api/schedules/{made['id']}", json={"selector": {"teams": ["school"]}})
+    assert edited.json()["version"] == made["version"], "nothing changed"
+
+
 async def test_changed_rules_of_a_zone_are_noticed_and_audited_once(plane: TestPlane) -> None:
     """calendar.md#time-zones: the record holds what was known of the zone when it was saved."""
     schedule = Schedule.model_validate(await create(plane))
     assert schedule.zone_rules is not None
     context = plane.services.context
-    assert await check_zone_rules(context.unit_of_work, clock.now()) == 0
+    assert await check_zone_rules(context, clock.now()) == 0
     first, *others = schedule.zone_rules.offsets
     moved = first.model_copy(update={"offset_seconds": first.offset_seconds + 3600})
     rules = schedule.zone_rules.model_copy(update={"offsets": (moved, *others)})
@@ -133,8 +153,8 @@ async def test_changed_rules_of_a_zone_are_noticed_and_audited_once(plane: TestP
     body = schedule.model_copy(update={"zone_rules": rules}).model_dump_json().encode()
     name = {"name": schedule.name}
     await context.store.commit([Put(SCHEDULES, schedule.id, body, stored.revision, dict(name), name)])
-    assert await check_zone_rules(context.unit_of_work, clock.now()) == 1
-    assert await check_zone_rules(context.unit_of_work, clock.now()) == 0
+    assert await check_zone_rules(context, clock.now()) == 1
+    assert await check_zone_rules(context, clock.now()) == 0
     assert (await audits(plane, schedule.id))[-1] == ("zone_rules_changed", "time-zones")
 
 

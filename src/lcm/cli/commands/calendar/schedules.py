@@ -38,6 +38,10 @@ TemplateOption = Annotated[
 TagOption = Annotated[
     list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Workers with this tag; repeatable.")
 ]
+TeamOption = Annotated[
+    list[str] | None,
+    typer.Option("--team", metavar="NAME", help="Workers that are dedicated to this team; repeatable."),
+]
 OutsideOption = Annotated[
     str | None, typer.Option("--outside", metavar="stop|nothing", help="What is done while no window is open.")
 ]
@@ -50,7 +54,7 @@ def _columns() -> list[Column[ScheduleStatus]]:
         Column("NEXT", _next_boundary, priority=1),
         Column("WINDOWS", lambda each: "; ".join(each.schedule.windows), priority=1),
         Column("ZONE", lambda each: each.schedule.zone, priority=2),
-        Column("WORKERS", lambda each: str(each.schedule.selector), priority=2),
+        Column("WORKERS", lambda each: each.workers_text, priority=2),
         Column("OUTSIDE", lambda each: each.schedule.outside.value, priority=3),
         Column("ID", lambda each: each.schedule.id, priority=4),
     ]
@@ -92,6 +96,7 @@ async def create_schedule(
     exception: ExceptionOption = None,
     worker: WorkerOption = None,
     template: TemplateOption = None,
+    team: TeamOption = None,
     tag: TagOption = None,
     outside: OutsideOption = None,
     disabled: Annotated[bool, typer.Option("--disabled", help="Create it disabled.")] = False,
@@ -100,7 +105,7 @@ async def create_schedule(
     from lcm.cli.runtime.options import validate
     from lcm.model.calendar.schedule_requests import CreateScheduleRequest
 
-    fields = _fields(zone, window, exception, worker, template, tag, outside)
+    fields = _fields(zone, window, exception, worker, template, team, tag, outside)
     request = validate(CreateScheduleRequest, {"name": name, "enabled": not disabled, **fields})
     if session.dry_run:
         await _forecast(session, {**request.model_dump(mode="json")})
@@ -116,6 +121,7 @@ async def preview_schedule(
     exception: ExceptionOption = None,
     worker: WorkerOption = None,
     template: TemplateOption = None,
+    team: TeamOption = None,
     tag: TagOption = None,
     outside: OutsideOption = None,
 ) -> None:
@@ -123,7 +129,7 @@ async def preview_schedule(
     from lcm.cli.runtime.options import validate
     from lcm.model.calendar.schedule_requests import PreviewScheduleRequest
 
-    fields = _fields(zone, window, exception, worker, template, tag, outside)
+    fields = _fields(zone, window, exception, worker, template, team, tag, outside)
     preview = await session.client.schedules.preview(validate(PreviewScheduleRequest, fields))
     session.printer.item(preview, preview.status.schedule.name, lambda each: _show_preview(session, each))
 
@@ -139,6 +145,7 @@ async def edit_schedule(
     no_exceptions: Annotated[bool, typer.Option("--no-exceptions", help="Remove all exceptions.")] = False,
     worker: WorkerOption = None,
     template: TemplateOption = None,
+    team: TeamOption = None,
     tag: TagOption = None,
     outside: OutsideOption = None,
 ) -> None:
@@ -149,7 +156,7 @@ async def edit_schedule(
     from lcm.model.calendar.schedule_requests import EditScheduleRequest
 
     found = await find_schedule(session.client, name)
-    fields = _fields(zone, window, exception, worker, template, tag, outside)
+    fields = _fields(zone, window, exception, worker, template, team, tag, outside)
     if no_exceptions:
         fields["exceptions"] = []
     if rename is not None:
@@ -204,6 +211,7 @@ def _fields(
     exception: list[str] | None,
     worker: list[str] | None,
     template: list[str] | None,
+    team: list[str] | None,
     tag: list[str] | None,
     outside: str | None,
 ) -> dict[str, object]:
@@ -212,8 +220,9 @@ def _fields(
 
     given = {"zone": zone, "windows": window, "exceptions": exception, "outside": outside}
     fields: dict[str, object] = {name: value for name, value in given.items() if value is not None}
-    if worker or template or tag:
-        fields["selector"] = {"names": worker or [], "templates": template or [], "tags": parse_tags(tag or [])}
+    if worker or template or team or tag:
+        named = {"names": worker or [], "templates": template or [], "teams": team or []}
+        fields["selector"] = {**named, "tags": parse_tags(tag or [])}
     return fields
 
 
@@ -269,7 +278,7 @@ def _show_preview(session: Session, preview: SchedulePreview) -> None:
             ("windows", "; ".join(schedule.windows)),
             ("exceptions", "; ".join(schedule.exceptions) or "none"),
             ("zone", schedule.zone),
-            ("workers", str(schedule.selector)),
+            ("workers", preview.status.workers_text),
             ("outside", schedule.outside.value),
         ]
     )

@@ -29,13 +29,12 @@ from lcm.model.calendar.schedule_requests import CreateScheduleRequest, EditSche
 from lcm.model.calendar.zones import EXAMPLE_ZONE
 
 if TYPE_CHECKING:
-    from lcm.model.calendar.schedule import Schedule
-    from lcm.model.calendar.schedule_preview import SchedulePreview
+    from lcm.model.calendar.schedule_preview import SchedulePreview, ScheduleStatus
 
 router = APIRouter(include_in_schema=False)
 ScheduleId = Annotated[str, Path(pattern=r"^s-[a-z0-9-]{1,62}$")]
 OUTSIDE = ((OutsideAction.STOP.value, "stop workers that nobody uses"), (OutsideAction.NOTHING.value, "do nothing"))
-_FIELDS = ("name", "zone", "windows", "exceptions", "names", "templates", "tags", "outside", "enabled")
+_FIELDS = ("name", "zone", "windows", "exceptions", "names", "templates", "teams", "tags", "outside", "enabled")
 _PLACES = {"selector": "names"}
 """The field at which a problem is shown, if its own is not in the form."""
 
@@ -69,14 +68,17 @@ async def preview_schedule(request: Request, user: CurrentUser) -> HTMLResponse:
     except ValidationError as error:
         problems = _problems(error)
         return render_fragment("calendar/_preview.html", preview=None, problems=problems)
+    except ProblemError as error:
+        return render_fragment("calendar/_preview.html", preview=None, problems=_problem_by_field(error))
     return _render_preview(preview)
 
 
 @router.get("/schedules/{schedule_id}/edit")
 async def edit_schedule_form(request: Request, user: OperatorUser, schedule_id: ScheduleId) -> HTMLResponse:
     """A form with the schedule as it is."""
-    schedule = (await get_services(request).schedules.status(schedule_id)).schedule
-    return _render_form(FormState(_shown(schedule)), schedule_id=schedule.id, version=schedule.version)
+    status = await get_services(request).schedules.status(schedule_id)
+    schedule = status.schedule
+    return _render_form(FormState(_shown(status)), schedule_id=schedule.id, version=schedule.version)
 
 
 @router.get("/schedules/{schedule_id}/week")
@@ -103,7 +105,7 @@ async def save_schedule(request: Request, user: OperatorUser) -> HTMLResponse:
     except ValidationError as error:
         return _render_form(FormState(form, _problems(error)), schedule_id=schedule_id, version=version, status=422)
     except ProblemError as error:
-        problems = problem_by_field(error, _FIELDS)
+        problems = _problem_by_field(error)
         return _render_form(FormState(form, problems), schedule_id=schedule_id, version=version, status=422)
     response = render_toast(f"Schedule {saved.name} {'saved' if schedule_id else 'created'}", triggers=DONE_EVENT)
     response.headers["HX-Reswap"] = "none"
@@ -148,6 +150,7 @@ def _wanted(fields: dict[str, list[str]]) -> dict[str, Any]:
         "selector": {
             "names": _parts(form_field(fields, "names")),
             "templates": _parts(form_field(fields, "templates")),
+            "teams": _parts(form_field(fields, "teams")),
             "tags": {name.strip(): value.strip() for name, _, value in tags},
         },
         "outside": form_field(fields, "outside"),
@@ -155,9 +158,9 @@ def _wanted(fields: dict[str, list[str]]) -> dict[str, Any]:
     }
 
 
-def _shown(schedule: Schedule) -> dict[str, str]:
+def _shown(status: ScheduleStatus) -> dict[str, str]:
     """The text in the fields of the form for this schedule."""
-    selector = schedule.selector
+    schedule, selector = status.schedule, status.schedule.selector
     return {
         "name": schedule.name,
         "zone": schedule.zone,
@@ -165,6 +168,7 @@ def _shown(schedule: Schedule) -> dict[str, str]:
         "exceptions": "\n".join(schedule.exceptions),
         "names": ", ".join(selector.names),
         "templates": ", ".join(selector.templates),
+        "teams": ", ".join(status.team_names.get(each, each) for each in selector.teams),
         "tags": ", ".join(f"{name}={value}" for name, value in sorted(selector.tags.items())),
         "outside": schedule.outside.value,
         "enabled": "on" if schedule.enabled else "",
@@ -188,6 +192,12 @@ def _problems(error: ValidationError) -> dict[str, str]:
         line = f"line {int(number) + 1}: " if number.isdigit() and field in ("windows", "exceptions") else ""
         found.setdefault(_PLACES.get(field, field), f"{line}{text}")
     return found
+
+
+def _problem_by_field(error: ProblemError) -> dict[str, str]:
+    field, _, text = error.detail.partition(": ")
+    name = field.removeprefix("selector.")
+    return {name: text} if text and name in _FIELDS else problem_by_field(error, _FIELDS)
 
 
 def _render_form(

@@ -69,7 +69,7 @@ async def test_an_invalid_form_says_which_line_is_wrong_and_keeps_what_was_typed
     assert response.status_code == 422
     assert 'id="f-windows-problem">line 2: ' in response.text
     assert "did you mean Europe/Brussels?" in response.text
-    assert 'id="f-names-problem">must have names, templates or tags' in response.text
+    assert 'id="f-names-problem">must have names, templates, teams or tags' in response.text
     assert "weekend 9-12" in response.text
     assert await plane.services.schedules.statuses() == ()
 
