@@ -19,7 +19,8 @@ from lcm.control_plane.records.kinds import BOOKINGS, LABLETS, TEAMS, TEMPLATES,
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.model.booking.capacity import clipped, live_worker
-from lcm.model.booking.record import OPEN_STATUSES, Booking
+from lcm.model.booking.record import OPEN_STATUSES
+from lcm.model.booking.unreadable import read_known
 from lcm.model.calendar.admission import FREE_TIMES_WITHIN, BookedCapacity, BookingLimits, LiveWorker, admit
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.scheduling.planner import capacity_need_key
@@ -134,9 +135,7 @@ async def _booked(
         below={"starts_at": last.isoformat()},
     )
     async for stored in find_all(store, BOOKINGS, where):
-        booking = read_or_skip(stored, Booking, "booking")
-        if booking is None:
-            continue
+        booking = read_known(stored.body, stored.id)
         for occurrence in booking.open_occurrences:
             if (booking.id, occurrence.number) != without and _overlaps(occurrence, first, last):
                 yield booking.capacity(occurrence)

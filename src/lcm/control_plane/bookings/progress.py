@@ -15,9 +15,10 @@ from lcm.control_plane.bookings.admission import decide_admission, read_calendar
 from lcm.control_plane.bookings.seats import end_seats, keep_seats, seats_have_ended
 from lcm.control_plane.bookings.workers import book_workers, give_back_workers
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.records.kinds import BOOKINGS, WORKERS, find_all
+from lcm.control_plane.records.kinds import BOOKINGS, DEFINITIONS, TEAMS, TEMPLATES, WORKERS, find_all
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
+from lcm.core.text import single_line
 from lcm.model.booking.progress import assess_risk, choose_workers, due_status, next_step_at, risk
 from lcm.model.booking.record import UNDER_WAY, Booking, BookingStatus
 from lcm.model.booking.requests import BookingProgress
@@ -39,6 +40,7 @@ LOOK_AHEAD = timedelta(hours=24)
 """Classes that begin within this time are checked against the limits as they are now."""
 UNDER_WAY_SECONDS = 10.0
 IDLE_SECONDS = 30.0
+_MAX_REASON = 500
 _MAX_WORKERS_AT_ONCE = 10
 """Workers that one commit books or launches: launches are staggered."""
 
@@ -67,16 +69,36 @@ class BookingProgressService:
                     raise
                 skipped += 1
                 log.error("booking skipped", booking=booking.id, name=booking.name, reason=problem.detail)
+                await self._report_problem(leader, booking, problem.detail)
                 continue
             except Exception as error:
                 skipped += 1
                 log.exception("booking skipped", booking=booking.id, name=booking.name, reason=repr(error))
+                await self._report_problem(leader, booking, repr(error))
                 continue
             under_way += any(each.status in UNDER_WAY for each in after.occurrences)
             steps += [step for each in after.occurrences if (step := next_step_at(each, now)) is not None]
         soonest = min((step - now).total_seconds() for step in steps) if steps else IDLE_SECONDS
         longest = UNDER_WAY_SECONDS if under_way or skipped else IDLE_SECONDS
         return BookingProgress(under_way=under_way, skipped=skipped, next_in=max(0.0, min(soonest, longest)))
+
+    async def _report_problem(self, leader: Leader, found: Booking, reason: str) -> None:
+        """Say on the classes that something had to be done for that they are not carried out, and why."""
+
+        async def attempt(tx: Transaction) -> Booking:
+            booking = await tx.booking(found.id)
+            for each in booking.open_occurrences:
+                if due_status(each, tx.now) in UNDER_WAY:
+                    at_risk = risk(each, f"it cannot be carried out: {single_line(reason, _MAX_REASON)}", tx.now)
+                    booking = booking.with_occurrence(each.model_copy(update={"at_risk": at_risk}), tx.now)
+            return tx.save_booking(booking, "booking_not_carried_out", _step_text(booking))
+
+        try:
+            await self._context.unit_of_work.run_fenced(leader, attempt)
+        except ProblemError as problem:
+            if problem.code is ProblemCode.STALE_LEADER:
+                raise
+            log.warning("the problem of a booking could not be recorded", booking=found.id, reason=problem.detail)
 
     async def _advance_one(self, leader: Leader, found: Booking, now: datetime) -> Booking:
         for occurrence in found.occurrences:
@@ -125,8 +147,20 @@ async def assess_future(
     """The class with what it would lack by the limits and workers of now."""
     asked = booking.capacity(occurrence)
     calendar = await read_calendar(context, [asked], now, without=(booking.id, occurrence.number))
-    missing = "; ".join(str(each) for each in decide_admission([asked], calendar, now).shortages)
+    short = [str(each) for each in decide_admission([asked], calendar, now).shortages]
+    missing = "; ".join([*await _missing_records(context, booking), *short])
     return occurrence.model_copy(update={"at_risk": risk(occurrence, missing, now)})
+
+
+async def _missing_records(context: ControlPlaneContext, booking: Booking) -> list[str]:
+    """What the class is made from and does not exist any more."""
+    store = context.store
+    named = [(DEFINITIONS, booking.definition, "definition"), (TEMPLATES, booking.template, "template")]
+    named += [(TEAMS, booking.team, "team")] if booking.team else []
+    found = [f"{word} {id_} does not exist" for kind, id_, word in named if await store.get(kind, id_) is None]
+    if booking.aws_region not in context.regions:
+        found.append(f"region {booking.aws_region} is not configured any more")
+    return found
 
 
 async def _keep_going(

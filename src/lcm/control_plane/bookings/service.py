@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
 
 from lcm.control_plane.bookings.changes import cancel, extended, moved
 from lcm.control_plane.bookings.proposals import answer_request
@@ -11,6 +14,8 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import BOOKINGS
 from lcm.core import clock
+from lcm.model.booking.record import Booking
+from lcm.model.booking.unreadable import read_known
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
@@ -21,7 +26,6 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import DocumentPage, Sort, StoredDocument, Where
-    from lcm.model.booking.record import Booking
     from lcm.model.booking.requests import (
         BookingPreview,
         CancelBookingRequest,
@@ -39,15 +43,16 @@ class BookingService:
         self._turn = asyncio.Lock()  # only the first of many admissions at once could commit: the others would rerun
 
     async def page(self, where: Where, sort: Sort, after: str | None, limit: int) -> DocumentPage:
-        """A page of bookings, undecoded."""
-        return await self._context.store.find(BOOKINGS, where, sort=sort, after=after, limit=limit)
+        """A page of bookings. Of one that cannot be read it has what is known."""
+        page = await self._context.store.find(BOOKINGS, where, sort=sort, after=after, limit=limit)
+        return replace(page, items=[_readable(each) for each in page.items])
 
     async def get(self, booking_id: str) -> StoredDocument:
-        """One booking, undecoded."""
+        """One booking. If it cannot be read, what is known of it."""
         stored = await self._context.store.get(BOOKINGS, booking_id)
         if stored is None:
             raise ProblemError(ProblemCode.NOT_FOUND, f"there is no booking {booking_id}")
-        return stored
+        return _readable(stored)
 
     async def preview(self, request: CreateBookingRequest) -> BookingPreview:
         """Whether a booking would be confirmed now. Nothing is stored."""
@@ -134,3 +139,12 @@ class BookingService:
     ) -> bytes:
         async with self._turn:
             return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+
+
+def _readable(stored: StoredDocument) -> StoredDocument:
+    """The record as it is stored; what is known of it if nobody could read it."""
+    try:
+        Booking.model_validate_json(stored.body)
+    except ValidationError:
+        return replace(stored, body=read_known(stored.body, stored.id).model_dump_json().encode())
+    return stored

@@ -45,6 +45,7 @@ async def book_workers(
 async def _launch(
     context: ControlPlaneContext, tx: Transaction, booking: Booking, occurrence: BookingOccurrence, count: int
 ) -> None:
+    context.region(booking.aws_region)  # in another one nobody would launch them
     await tx.take_calendar()  # bookings count the workers that exist
     template = await read_template(tx.store, booking.template)
     token = context.scale_up_license

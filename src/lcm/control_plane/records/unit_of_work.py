@@ -10,6 +10,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from pydantic import ValidationError
+
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.records.kinds import (
     ALERT,
@@ -40,6 +42,7 @@ from lcm.core import clock
 from lcm.core.backoff import Backoff
 from lcm.model.audit import Actor, ActorKind, AuditEntry, LabletHistoryEntry, WorkerHistoryEntry
 from lcm.model.booking.record import Booking
+from lcm.model.booking.unreadable import unreadable_reason
 from lcm.model.calendar.state import CalendarState
 from lcm.model.fleet.state import FIRST_TERM, FleetState, LeadershipTerm
 from lcm.model.lablet.record import Lablet
@@ -237,7 +240,10 @@ class Transaction:
         stored = await self.store.get(BOOKINGS, booking_id)
         if stored is None:
             raise ProblemError(ProblemCode.NOT_FOUND, f"there is no booking {booking_id}")
-        booking = Booking.model_validate_json(stored.body)
+        try:
+            booking = Booking.model_validate_json(stored.body)
+        except ValidationError as error:
+            raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, unreadable_reason(error)) from None
         if if_match is not None and if_match != booking.version:
             raise PreconditionFailedError("booking", booking.version, if_match)
         self._bookings[booking_id] = (booking, stored.revision)

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.records.kinds import BOOKINGS, TEMPLATES, WORKERS, find_all
-from lcm.control_plane.store.port import Put
+from lcm.control_plane.records.kinds import BOOKINGS, DEFINITIONS, TEMPLATES, WORKERS, find_all
+from lcm.control_plane.store.port import Delete, Put
+from lcm.model.access import Role
+from lcm.model.booking.record import Booking
+from lcm.model.booking.unreadable import read_known
 from tests.unit.control_plane.bookings.test_progress import CONTROLLER, WORKERS_NEEDED, School, school
 
 if TYPE_CHECKING:
@@ -72,3 +75,65 @@ async def test_a_template_that_cannot_be_read_stops_no_admission(school: School)
     assert (await school.book("another"))["status"] == "CONFIRMED"
     preview = await school.post("/api/lablets/preview", {"name": "l", "definition": "lab"})
     assert preview.json()["outcome"] == "launch"
+
+
+async def test_a_booking_that_cannot_be_read_is_shown_and_counts_in_admission(school: School) -> None:
+    booked = await school.book()
+    await add_unreadable_booking(school)
+    found = await school.plane.ask("GET", "/api/bookings/broken", role=Role.VIEWER)
+    shown = Booking.model_validate(found.json())
+    assert (shown.workers, shown.occurrences[0].starts_at.isoformat()) == (
+        WORKERS_NEEDED,
+        booked["occurrences"][0]["starts_at"].replace("Z", "+00:00"),
+    )
+    assert shown.occurrences[0].at_risk is not None
+    assert "its record cannot be read (name: Input should be a valid string)" in shown.occurrences[0].at_risk.missing
+    listed = (await school.plane.ask("GET", "/api/bookings", role=Role.VIEWER)).json()["items"]
+    assert {each["id"] for each in listed} == {booked["id"], "broken"}
+    refused = await school.post("/api/bookings/broken/cancel", {})
+    assert (refused.status_code, refused.json()["code"]) == (409, "not_possible_now")
+    assert "restore it from a backup" in refused.json()["detail"]
+    await school.set_limit(2 * WORKERS_NEEDED)
+    start = booked["occurrences"][0]["start"]["at"][:16]
+    asked = {"name": "third", "definition": "lab", "seats": 1, "start": start, "zone": "UTC", "duration_minutes": 60}
+    answer = await school.post("/api/bookings", asked)
+    assert (answer.status_code, answer.json()["code"]) == (409, "booking_refused"), "its workers are counted"
+
+
+async def test_whatever_is_left_of_a_record_is_known(school: School) -> None:
+    booked = Booking.model_validate(await school.book())
+    whole = json.loads(booked.model_dump_json())
+    for spoiled in ({"seats": "many"}, {"occurrences": [*whole["occurrences"], {"number": "x"}]}, {"requirements": 5}):
+        known = read_known(json.dumps({**whole, **spoiled}).encode(), "bk-1")
+        assert [each.starts_at for each in known.occurrences] == [each.starts_at for each in booked.occurrences]
+        assert known.occurrences[0].at_risk is not None
+    for body in (b"", b"[]", b"{}", b"no json"):
+        assert read_known(body, "bk-1").occurrences == ()
+
+
+@pytest.mark.parametrize("kind", ["definition", "template"])
+async def test_a_class_whose_records_are_gone_is_at_risk_and_stops_no_other(school: School, kind: str) -> None:
+    gone = await school.book("gone")
+    kept = await school.book("kept")
+    store = school.plane.services.context.store
+    found, name = (DEFINITIONS, "lab@1") if kind == "definition" else (TEMPLATES, "micro")
+    stored = await store.get(found, name)
+    assert stored is not None
+    await store.commit([Delete(found, name, stored.revision)])
+    await school.post("/api/internal/bookings/advance", role=CONTROLLER)
+    for booking in (gone, kept):
+        (only,) = (await read(school, booking["id"])).occurrences
+        assert only.at_risk is not None
+        assert f"{kind} {name} does not exist" in only.at_risk.missing
+    await school.wait_until("warm_up_at")
+    response = await school.post("/api/internal/bookings/advance", role=CONTROLLER)
+    assert (response.status_code, response.json()["skipped"]) == (200, 2)
+    (only,) = (await read(school, gone["id"])).occurrences
+    assert only.at_risk is not None
+    assert "it cannot be carried out" in only.at_risk.missing
+    assert ("booking_at_risk", "raised") in await school.alerts()
+
+
+async def read(school: School, booking_id: str) -> Booking:
+    response = await school.plane.ask("GET", f"/api/bookings/{booking_id}", role=Role.VIEWER)
+    return Booking.model_validate(response.json())

@@ -14,7 +14,7 @@ from lcm.control_plane.web.auth import CurrentUser, is_fragment
 from lcm.control_plane.web.calendar.booking_week import ShownWeek, choose_week, week_days, worker_usage
 from lcm.control_plane.web.rendering import render_fragment, render_page
 from lcm.core import clock
-from lcm.model.booking.record import Booking
+from lcm.model.booking.unreadable import read_known
 from lcm.model.team import Team
 
 router = APIRouter(include_in_schema=False)
@@ -35,7 +35,7 @@ async def _week_values(services: Services, week: ShownWeek) -> dict[str, Any]:
     store, now = services.context.store, clock.now()
     first, last = week.span
     where = Where(at_least={"ends_at": first.isoformat()}, below={"starts_at": last.isoformat()})
-    bookings = [Booking.model_validate_json(stored.body) async for stored in find_all(store, BOOKINGS, where)]
+    bookings = [read_known(stored.body, stored.id) async for stored in find_all(store, BOOKINGS, where)]
     booked = [booking.capacity(each) for booking in bookings for each in booking.open_occurrences]
     scaling = (await services.context.settings()).scaling
     pool = scaling.license_pool_size or None
