@@ -122,6 +122,7 @@ IDEMPOTENT_RESPONSES = Kind("answers", fields=("at",))
 FLEET_HISTORY = Kind("fleet_history", fields=("at", "interval"))
 SIGN_IN_LINKS = Kind("sign_in_links", fields=("owner", "expires_at"))
 SEAT_LINKS = Kind("seat_links", fields=("lablet_id", "expires_at", "removed_at"))
+SEAT_TRIES = Kind("seat_tries", fields=("expires_at",))
 SEAT_SESSIONS = Kind("seat_sessions", fields=("link_id", "expires_at"))
 SUBSCRIPTIONS = Kind("subscriptions", fields=("name",), unique=("name",))
 SUBSCRIPTION_SECRETS = Kind("subscription_secrets")
@@ -158,6 +159,7 @@ ALL_KINDS = (
     FLEET_HISTORY,
     SIGN_IN_LINKS,
     SEAT_LINKS,
+    SEAT_TRIES,
     SEAT_SESSIONS,
     SUBSCRIPTIONS,
     SUBSCRIPTION_SECRETS,
@@ -299,8 +301,8 @@ def booking_fields(booking: Booking) -> dict[str, FieldValue]:
 
 
 def booking_unique_keys(booking: Booking) -> dict[str, str]:
-    """The values that no two bookings may share unless one of them is over."""
-    return {"name": booking.name} if booking.status in OPEN_STATUSES else {}
+    """The values that no two bookings may share unless one of them is over: another team's names are not known."""
+    return {"name": in_team(booking.team, booking.name)} if booking.status in OPEN_STATUSES else {}
 
 
 async def find_all(store: Store, kind: Kind, where: Where | None = None) -> AsyncIterator[StoredDocument]:

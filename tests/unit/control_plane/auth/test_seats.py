@@ -13,14 +13,13 @@ from lcm.control_plane.auth.seats.links import MAX_LINKS_PER_LABLET, SeatLinkSer
 from lcm.control_plane.auth.seats.sessions import (
     MAX_FAILURES_PER_ADDRESS,
     MAX_SESSIONS_PER_LINK,
-    MAX_TRIES,
-    TRIES_WINDOW_SECONDS,
     SeatEndedError,
     SeatSessionService,
 )
+from lcm.control_plane.auth.seats.tries import MAX_ADDRESSES_PER_LINK, MAX_TRIES, TRIES_WINDOW_SECONDS
 from lcm.control_plane.auth.security_log import SecurityLog
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.records.kinds import AUDIT, SEAT_LINKS, SEAT_SESSIONS
+from lcm.control_plane.records.kinds import AUDIT, SEAT_LINKS, SEAT_SESSIONS, SEAT_TRIES
 from lcm.core import clock
 from tests.support.records.lablet_records import ANNA, LabletDesk
 
@@ -143,6 +142,52 @@ async def test_after_five_wrong_codes_a_link_is_refused_there_for_a_time() -> No
     await seats.sessions.open(other, HERE)
     await asyncio.sleep(TRIES_WINDOW_SECONDS)
     await seats.sessions.open(code, HERE)
+
+
+async def test_control_planes_count_the_wrong_codes_together() -> None:
+    """Also those that are sent at once; what comes later is refused by all of them, and by one that starts anew."""
+    seats, lablet = await Seats().begin()
+    link, code = await seats.link(lablet)
+    planes = [SeatSessionService(seats.store, seats.unit_of_work, SecurityLog(seats.store)) for _ in range(10)]
+    wrong = [each.open(f"{link.id}.{number:064x}", HERE) for number, each in enumerate(planes)]
+    answers = await asyncio.gather(*wrong, return_exceptions=True)
+    assert [type(each) for each in answers].count(TooManyAttemptsError) == len(planes) - MAX_TRIES
+    fresh = SeatSessionService(seats.store, seats.unit_of_work, SecurityLog(seats.store))
+    for each in (seats.sessions, seats.others, fresh):
+        with pytest.raises(
+            TooManyAttemptsError, match=r"This link was opened with a wrong code too often\. Try again in"
+        ):
+            await each.open(code, HERE)
+    await asyncio.sleep(TRIES_WINDOW_SECONDS)
+    await fresh.open(code, HERE)
+
+
+async def test_guesses_do_not_fill_the_store() -> None:
+    """A link that does not exist has no record; one that does has one, with as many addresses as are of use."""
+    seats, lablet = await Seats().begin()
+    link, _ = await seats.link(lablet)
+    for number in range(MAX_ADDRESSES_PER_LINK + 50):
+        for guessed in (link.id, f"seat-{number}"):
+            with pytest.raises(UnauthenticatedError):
+                await seats.sessions.open(f"{guessed}.{'0' * 64}", f"198.51.{number // 250}.{number % 250}")
+    (stored,) = (await seats.store.find(SEAT_TRIES)).items
+    assert stored.body.count(b"198.51.") == MAX_ADDRESSES_PER_LINK
+    await asyncio.sleep(TRIES_WINDOW_SECONDS + 1)
+    assert await seats.sessions.sweep() == 1
+    assert not (await seats.store.find(SEAT_TRIES)).items
+
+
+async def test_a_closed_link_says_why_however_often_it_is_opened() -> None:
+    """Its code was right: that is no guess, and waiting would not help."""
+    seats, lablet = await Seats().begin()
+    _, expired = await seats.link(lablet, HOUR)
+    link, revoked = await seats.link(lablet, 2 * HOUR)
+    await seats.links.revoke(ANNA, lablet.id, link.id)
+    await asyncio.sleep(3601)
+    for code, why in ((expired, "This link has expired"), (revoked, "This link was revoked")):
+        for _ in range(2 * MAX_TRIES):
+            with pytest.raises(UnauthenticatedError, match=rf"{why}\. Ask the person who gave it to you for a new one"):
+                await seats.sessions.open(code, HERE)
 
 
 async def test_guesses_at_many_links_are_refused_too() -> None:

@@ -13,6 +13,7 @@ import hmac
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lcm.control_plane.errors import ProblemError
@@ -41,6 +42,7 @@ MAX_LINK_AGE: Final = timedelta(days=30)
 MAX_LINKS_PER_LABLET: Final = 50
 SEAT_SESSION_MAX_AGE: Final = timedelta(days=7)
 _CODE_BYTES = 32
+_LABLETS_AT_ONCE = 100
 _CODE_PATTERN = re.compile(r"([a-z0-9-]{1,32})\.([0-9a-f]{64})")
 
 
@@ -48,6 +50,8 @@ class StoredSeatLink(SeatLink):
     """A link as it is stored."""
 
     digest: str
+    team: str | None = None
+    """The team of the lablet when the link was made; None in links of older versions."""
 
     def opens_with(self, code: str) -> bool:
         """Whether this is its code. The time it takes reveals nothing about it."""
@@ -56,7 +60,7 @@ class StoredSeatLink(SeatLink):
     @property
     def shown(self) -> SeatLink:
         """The link as it is listed."""
-        return SeatLink.model_validate(self.model_dump(exclude={"digest"}))
+        return SeatLink.model_validate(self.model_dump(exclude={"digest", "team"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +90,33 @@ class SeatLinkService:
             if len((await self.page(lablet_id)).items) >= MAX_LINKS_PER_LABLET:
                 detail = f"{lablet.name} has {MAX_LINKS_PER_LABLET} seat links, which is the limit"
                 raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
-            link = StoredSeatLink(
-                id=link_id,
-                lablet_id=lablet_id,
-                created_at=tx.now,
-                created_by=tx.actor.name,
-                expires_at=until,
-                digest=_digest(code),
-            )
-            tx.stage(put_link(link, None))
-            tx.audit("seat_link_created", lablet_id, link=link_id, expires_at=until.isoformat())
-            return link
+            return _create(tx, lablet, link_id, code, until)
 
         link = await self._unit_of_work.run(caller.actor, attempt)
-        return link.shown, Secret(f"{SEAT_PATH}#{link_id}.{code}")
+        return link.shown, _path(link_id, code)
+
+    async def create_many(
+        self, caller: HasActor, lablet_ids: Sequence[str], expires_at: datetime
+    ) -> dict[str, tuple[SeatLink, Secret]]:
+        """A new link for each of the lablets that may have another, by the id of the lablet; a hundred in a commit."""
+        until = _checked_expiry(expires_at, clock.now())
+        made: dict[str, tuple[SeatLink, Secret]] = {}
+        for start in range(0, len(lablet_ids), _LABLETS_AT_ONCE):
+            codes = {
+                each: (clock.new_id("seat"), clock.rng().randbytes(_CODE_BYTES).hex())
+                for each in lablet_ids[start : start + _LABLETS_AT_ONCE]
+            }
+
+            async def attempt(tx: Transaction, codes: dict[str, tuple[str, str]] = codes) -> list[StoredSeatLink]:
+                counted = await tx.store.count_by(SEAT_LINKS, ["lablet_id"], Where(any_of={"lablet_id": list(codes)}))
+                full = {values[0] for values, count, _ in counted if count >= MAX_LINKS_PER_LABLET}
+                lablets = (await tx.lablets(list(codes))).values()
+                open_ones = [each for each in lablets if each.wanted and each.status not in FINAL_LABLET_STATUSES]
+                return [_create(tx, each, *codes[each.id], until) for each in open_ones if each.id not in full]
+
+            links = await self._unit_of_work.run(caller.actor, attempt)
+            made |= {each.lablet_id: (each.shown, _path(*codes[each.lablet_id])) for each in links}
+        return made
 
     async def page(self, lablet_id: str, *, after: str | None = None, limit: int = 100) -> SeatLinkPage:
         """The links of a lablet that are kept, the one that expires last first."""
@@ -120,13 +137,44 @@ class SeatLinkService:
 
         return (await self._unit_of_work.run(caller.actor, attempt)).shown
 
+    async def revoke_many(self, caller: HasActor, lablet_ids: Sequence[str]) -> int:
+        """Revoke every link of these lablets; returns how many. Again it revokes what is left."""
+        revoked = 0
+        for lablet_id in lablet_ids:
+            if (await self.page(lablet_id, limit=1)).items:
+                revoked += await self._unit_of_work.run(caller.actor, partial(revoke_all, lablet_id=lablet_id))
+        return revoked
 
-async def revoke_all(tx: Transaction, lablet_id: str) -> None:
-    """Revoke every link of a lablet that goes to other people."""
+
+async def revoke_all(tx: Transaction, lablet_id: str) -> int:
+    """Revoke every link of a lablet; returns how many."""
+    revoked = 0
     async for stored in find_all(tx.store, SEAT_LINKS, Where(any_of={"lablet_id": [lablet_id]})):
         link = read_or_skip(stored, StoredSeatLink, "seat link")
         if link is not None and link.revoked_at is None:
             _revoke(tx, link, stored.revision)
+            revoked += 1
+    return revoked
+
+
+def _create(tx: Transaction, lablet: Lablet, link_id: str, code: str, until: datetime) -> StoredSeatLink:
+    link = StoredSeatLink(
+        id=link_id,
+        lablet_id=lablet.id,
+        created_at=tx.now,
+        created_by=tx.actor.name,
+        expires_at=until,
+        digest=_digest(code),
+        team=lablet.team,
+    )
+    tx.stage(put_link(link, None))
+    tx.audit("seat_link_created", lablet.id, link=link_id, expires_at=until.isoformat())
+    return link
+
+
+def _path(link_id: str, code: str) -> Secret:
+    """The path of a link, with its code."""
+    return Secret(f"{SEAT_PATH}#{link_id}.{code}")
 
 
 def _revoke(tx: Transaction, link: StoredSeatLink, revision: int) -> StoredSeatLink:
@@ -154,7 +202,8 @@ def put_link(link: StoredSeatLink, expected: int | None) -> Put:
 
 def why_not(link: StoredSeatLink, lablet: Lablet | None) -> str:
     """Why nobody can use what the link has opened; empty if they can. Its expiry only ends its opening."""
-    if link.revoked_at is not None:
+    moved = lablet is not None and link.team not in (None, lablet.team)
+    if link.revoked_at is not None or moved:
         return "This link was revoked."
     if lablet is None or lablet.status in FINAL_LABLET_STATUSES:
         return "This lab has ended."

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter, client_key
 from lcm.control_plane.auth.roles import TooManyAttemptsError, UnauthenticatedError
 from lcm.control_plane.auth.seats.links import SEAT_SESSION_MAX_AGE, StoredSeatLink, parse_code, put_link, why_not
+from lcm.control_plane.auth.seats.tries import MAX_TRIES, TRIES_WINDOW_SECONDS, read_tries
 from lcm.control_plane.auth.session_record import storage_key
 from lcm.control_plane.auth.sessions import new_session_id
-from lcm.control_plane.records.kinds import LABLETS, SEAT_LINKS, SEAT_SESSIONS, find_all
+from lcm.control_plane.records.kinds import LABLETS, SEAT_LINKS, SEAT_SESSIONS, SEAT_TRIES, find_all
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Delete, Put, RevisionConflictError, Sort, Where
 from lcm.core import clock
@@ -32,22 +33,26 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import Transaction, UnitOfWork
     from lcm.control_plane.store.port import FieldValue, Kind, Store, StoredDocument
 
-MAX_TRIES: Final = 5
-TRIES_WINDOW_SECONDS: Final = 900.0
-"""So long a link is refused for an address after so many codes that were wrong."""
-
 MAX_FAILURES_PER_ADDRESS: Final = 200
 """More than a class behind one address needs; a guess at yet another link is not looked at after so many."""
 
 MAX_SESSIONS_PER_LINK: Final = 20
 _SESSION_ID_PATTERN = re.compile(r"[0-9a-f]{64}")
 _NOT_VALID = "This link is not valid. Ask the person who gave it to you for a new one."
+_TOO_OFTEN = "This link was opened with a wrong code too often"
 _ASK = " Ask the person who gave it to you for a new one."
 _MAX_ADDRESS_LENGTH = 64
 
 
 class SeatEndedError(Exception):
     """What the link has opened cannot be used any more; the message says why, for the person who used it."""
+
+
+class _WrongCodeError(UnauthenticatedError):
+    """No link has this code. Whoever has the code of a link that is closed does not guess."""
+
+    def __init__(self) -> None:
+        super().__init__(_NOT_VALID)
 
 
 class _StoredSeatSession(Record):
@@ -106,14 +111,14 @@ class SeatSessionService:
         try:
             self._limiter.check(tried)
             self._addresses.check(address)
+            return await self._open(parsed, address)
         except TooManyAttemptsError as error:
             self._security_log.limited(address, None, error.retry_after)
-            raise
-        try:
-            return await self._open(parsed, address)
+            raise TooManyAttemptsError(error.retry_after, _TOO_OFTEN) from None
         except UnauthenticatedError as error:
-            self._limiter.record_failure(tried)
-            self._addresses.record_failure(address)
+            if isinstance(error, _WrongCodeError):
+                self._limiter.record_failure(tried)
+                self._addresses.record_failure(address)
             self._security_log.refused(address, None, "/seat", reason=str(error))
             raise
 
@@ -149,26 +154,33 @@ class SeatSessionService:
                 await self._remove(SEAT_SESSIONS, stored)
 
     async def sweep(self) -> int:
-        """Delete expired sessions, and links that no session needs; returns the number."""
+        """Delete expired sessions and tries, and links that no session needs; returns the number."""
         removed, now = 0, clock.earliest_now().timestamp()
-        for kind, field in ((SEAT_SESSIONS, "expires_at"), (SEAT_LINKS, "removed_at")):
+        expired = ((SEAT_SESSIONS, "expires_at"), (SEAT_TRIES, "expires_at"), (SEAT_LINKS, "removed_at"))
+        for kind, field in expired:
             async for stored in find_all(self._store, kind, Where(below={field: now})):
                 removed += await self._remove(kind, stored)
         return removed
 
     async def _open(self, parsed: tuple[str, str] | None, address: str) -> SeatSession:
         if parsed is None:
-            raise UnauthenticatedError(_NOT_VALID)
+            raise _WrongCodeError
         link_id, code = parsed
         session_id = new_session_id()
 
-        async def attempt(tx: Transaction) -> _StoredSeatSession:
+        async def attempt(tx: Transaction) -> _StoredSeatSession | None:
             stored = await tx.store.get(SEAT_LINKS, link_id)
             link = None if stored is None else StoredSeatLink.model_validate_json(stored.body)
-            if stored is None or link is None or not link.opens_with(code):
-                raise UnauthenticatedError(_NOT_VALID)
+            if stored is None or link is None:
+                raise _WrongCodeError
+            tries = await read_tries(tx.store, link_id)
+            if wait := tries.wait(address, tx.now):
+                raise TooManyAttemptsError(wait)
+            if not link.opens_with(code):
+                tx.stage(tries.failed(address, tx.now))  # before the answer: of many at once, each is counted
+                return None
             if reason := why_not(link, await self._lablet(link.lablet_id)):
-                raise UnauthenticatedError(reason)
+                raise UnauthenticatedError(reason + _ASK)
             if link.expires_at <= tx.now:
                 raise UnauthenticatedError("This link has expired." + _ASK)
             session = _StoredSeatSession(
@@ -186,6 +198,8 @@ class SeatSessionService:
 
         # The lablet is known once the link is read; the audit names the link.
         session = await self._unit_of_work.run(SeatCaller(link_id, "").actor, attempt)
+        if session is None:
+            raise _WrongCodeError
         await self._drop_oldest(link_id)
         return _session(session_id, session)
 
