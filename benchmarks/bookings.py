@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.support.output import percentile, report
 from lcm.control_plane.auth.roles import Caller
+from lcm.control_plane.auth.teams import TeamDirectory, TeamList
 from lcm.control_plane.bookings.proposals import answer_request
 from lcm.control_plane.bookings.service import BookingService
 from lcm.control_plane.context import ControlPlaneContext
@@ -75,16 +76,16 @@ async def measure(path: Path) -> None:
     await unit_of_work.run(ANNA.actor, lambda tx: seed_templates(tx, None))
     await unit_of_work.run(ANNA.actor, lambda tx: add_definition(tx, definition, "anna"))
     await unit_of_work.run(ANNA.actor, lambda tx: patch_fleet_settings(tx, FleetSettings(), limit))
-    service, chance = BookingService(context), random.Random(1)
+    service, chance = BookingService(context, TeamDirectory(store)), random.Random(1)
     booked = number = 0
     while booked < BOOKINGS:
         number += 1
         request = a_request(number, chance)
-        if (await answer_request(context, request, clock.now())).preview.confirmed:
+        if (await answer_request(context, ANNA, TeamList(), request, clock.now())).preview.confirmed:
             await service.create(ANNA, request)
             booked += 1
     asked = [a_request(number + each, chance) for each in range(1, MEASURED + 1)]
-    previews = [await _took(service.preview(each)) for each in asked]
+    previews = [await _took(service.preview(ANNA, each)) for each in asked]
     creates = [await _took(service.create(ANNA, each)) for each in asked]
     for name, took in (("preview", previews), ("create", creates)):
         title = f"booking, {BOOKINGS:,} on the calendar, SQLite: {name}"

@@ -20,6 +20,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "workers edit": (
         "lcm workers edit alpha --tag course=bgp --remove-tag owner",
         "lcm workers edit alpha --no-idle-detection --if-lost replace",
+        "lcm workers edit alpha --team networks-1",
     ),
     "workers start": ("lcm workers start alpha",),
     "workers stop": ("lcm workers stop alpha --reason 'end of the course'",),
@@ -82,6 +83,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bookings extend": ("lcm bookings extend bgp1 --by 30m",),
     "bookings move": ("lcm bookings move bgp1 --class 2 --start 2026-11-24T09:00",),
     "bookings cancel": ("lcm bookings cancel bgp1 --class 2 --yes",),
+    "bookings seat-links": ("lcm bookings seat-links bgp1 > links.csv", "lcm bookings seat-links bgp1 --revoke --yes"),
     "schedules list": ("lcm schedules list",),
     "schedules get": ("lcm schedules get office-hours",),
     "schedules create": (

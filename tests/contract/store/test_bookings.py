@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.auth.roles import Caller
+from lcm.control_plane.auth.teams import TeamDirectory
 from lcm.control_plane.bookings.service import BookingService
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.errors import ProblemError
@@ -49,7 +50,7 @@ async def control_planes(store: Store, count: int) -> list[BookingService]:
     run = contexts[0].unit_of_work.run
     await run(ANNA.actor, lambda tx: seed_templates(tx, None))
     await run(ANNA.actor, lambda tx: add_definition(tx, definition, "anna"))
-    return [BookingService(context) for context in contexts]
+    return [BookingService(context, TeamDirectory(store)) for context in contexts]
 
 
 def request(number: int, chance: random.Random, begin: datetime) -> CreateBookingRequest:
@@ -97,4 +98,4 @@ async def test_of_100_concurrent_creates_none_is_confirmed_that_does_not_fit(bed
     # Nothing that was refused would fit now.
     for each, answer in zip(requests, answers, strict=True):
         if isinstance(answer, ProblemError):
-            assert not (await planes[0].preview(each)).confirmed
+            assert not (await planes[0].preview(ANNA, each)).confirmed

@@ -13,7 +13,7 @@ from lcm.control_plane.lablets.access import LabletAccessReader
 from lcm.control_plane.lablets.definitions import resolve_definition
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import LABLET_HISTORY, LABLETS, TEAMS
-from lcm.control_plane.teams.choice import admit, choose_owner, choose_team, depend_on_team, find_team, read_team
+from lcm.control_plane.teams.choice import admit, admit_assigned, choose_owner, choose_team, find_team, read_team
 from lcm.control_plane.teams.visibility import (
     lablet_not_found,
     lablets_in_scope,
@@ -182,7 +182,6 @@ class LabletService:
 
         async def attempt(tx: Transaction) -> Lablet:
             lablet = await tx.lablet(lablet_id)
-            await depend_on_team(tx, team.id)
             changes: dict[str, Any] = {"team": team.id}
             if request.owner is not None:
                 owner = choose_owner(team, caller, request.owner)
@@ -191,9 +190,10 @@ class LabletService:
                 changes["owner"] = ""  # it proved somebody in another team
             if all(getattr(lablet, name) == value for name, value in changes.items()):
                 return lablet
-            if lablet.team != team.id:
-                await revoke_all(tx, lablet.id)  # those who hold its links are people of the other team
             after = updated_record(lablet, tx.now, **changes)
+            if lablet.team != team.id:
+                await admit_assigned(tx, after)
+                await revoke_all(tx, lablet.id)  # those who hold its links are people of the other team
             return tx.save_lablet(after, "assigned", team=team.name, owner=after.owner_name)
 
         return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)

@@ -89,33 +89,51 @@ async def admit(tx: Transaction, lablet: Lablet) -> Lablet:
         return lablet
     stored, team = await read_team(tx, lablet.team)
     lablet = _within_lifetime(lablet, team)
+    await _check_max_lablets(tx, team)
+    _add_to(tx, stored, team)
+    return lablet
+
+
+async def admit_assigned(tx: Transaction, lablet: Lablet) -> None:
+    """A lablet that comes to a team counts there as a new one does, unless it has ended."""
+    stored, team = await read_team(tx, lablet.team)
+    if lablet.status not in FINAL_LABLET_STATUSES:
+        await _check_max_lablets(tx, team)
+    _add_to(tx, stored, team)
+
+
+async def add_to_team(tx: Transaction, team_id: str) -> None:
+    """Something in this commit belongs to the team, or to none if there is no id."""
+    if team_id:
+        _add_to(tx, *await read_team(tx, team_id))
+
+
+async def add_to_named_team(tx: Transaction, reference: str) -> str:
+    """Something in this commit belongs to the team with this id or name; returns its id."""
+    stored = await tx.store.get(TEAMS, reference) or await tx.store.get_unique(TEAMS, "name", reference)
+    if stored is None:
+        raise team_not_found(reference)
+    _add_to(tx, stored, Team.model_validate_json(stored.body))
+    return stored.id
+
+
+def _add_to(tx: Transaction, stored: StoredDocument, team: Team) -> None:
+    """Write the team as it is. Whoever deletes it has counted what it has, and must count again after this commit.
+
+    So it is with its limit: of two lablets that are created at once, the second counts the first.
+    """
+    tx.stage(put_team(team, stored.revision))
+
+
+async def _check_max_lablets(tx: Transaction, team: Team) -> None:
     if team.limits.max_lablets is None:
-        tx.depend_on(TEAMS, team.id, stored.revision)
-        return lablet
+        return
     live = Where(any_of={"team": [team.id]}, none_of={"status": sorted(FINAL_LABLET_STATUSES)})
     count = sum(number for _, number, _ in await tx.store.count_by(LABLETS, ["status"], live))
     if count >= team.limits.max_lablets:
         allowed = count_of(team.limits.max_lablets, "lablet")
         detail = f"team {team.name} may have {allowed} at once and has {count}; end one, or ask an admin for more"
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
-    tx.stage(put_team(team, stored.revision))  # of two that are created at once, the second counts the first
-    return lablet
-
-
-async def depend_on_team(tx: Transaction, team_id: str) -> None:
-    """Make the commit fail if the team is deleted meanwhile. Nothing to do without a team."""
-    if team_id:
-        stored, _ = await read_team(tx, team_id)
-        tx.depend_on(TEAMS, team_id, stored.revision)
-
-
-async def team_id_of(tx: Transaction, reference: str) -> str:
-    """The id of the team with this id or name; the commit fails if the team is deleted meanwhile."""
-    stored = await tx.store.get(TEAMS, reference) or await tx.store.get_unique(TEAMS, "name", reference)
-    if stored is None:
-        raise team_not_found(reference)
-    tx.depend_on(TEAMS, stored.id, stored.revision)
-    return stored.id
 
 
 async def read_team(tx: Transaction, team_id: str) -> tuple[StoredDocument, Team]:

@@ -9,9 +9,10 @@ from lcm.control_plane.calendar.schedule_reads import boundary_override
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
 from lcm.control_plane.fleet.templates import read_template
-from lcm.control_plane.records.kinds import WORKERS
+from lcm.control_plane.records.kinds import TEAMS, WORKERS
 from lcm.control_plane.records.unit_of_work import name_taken_problem
 from lcm.control_plane.store.port import Where
+from lcm.control_plane.teams.choice import team_not_found
 from lcm.control_plane.workers import lifecycle
 from lcm.control_plane.workers.action_preview import describe_start_duration, next_step_text, preview_action
 from lcm.control_plane.workers.imports import build_adopted
@@ -22,6 +23,7 @@ from lcm.core import clock
 from lcm.model.change_preview import ChangePreview, WorkerAction
 from lcm.model.fleet.plan import find_evaluator
 from lcm.model.formatting import format_usd
+from lcm.model.team import Team
 from lcm.model.worker.cost import cost_if, current_cost
 from lcm.model.worker.requests import UpdateWorkerRequest
 from lcm.model.worker.status import CML_STATUSES, DesiredStatus, LicenseStatus, LostInstancePolicy, WorkerStatus
@@ -138,16 +140,30 @@ class PreviewService:
     async def _edit(self, worker: Worker, changes: UpdateWorkerRequest) -> ChangePreview:
         action = WorkerAction.EDIT.value
         try:
-            after = lifecycle.apply_patch(worker, changes, clock.now())
+            team = await self._team(changes)
+            after = lifecycle.apply_patch(worker, changes, clock.now(), None if team is None else team[0])
             await self._check_name(after.name, worker.id)
         except ProblemError as error:
             return ChangePreview(action=action, refusal=error.detail, changes=False)
         secrets = changes.model_fields_set & {"license_token", "cml_username", "cml_password"}
         if after == worker and not secrets:
             return ChangePreview(action=action, changes=False, effect="No change needed.")
-        return ChangePreview(
-            action=action, change=_edited_fields(worker, after, secrets), effect=_edit_effect(worker, after, changes)
-        )
+        change = _edited_fields(worker, after, secrets)
+        if team is not None and after.team != worker.team:
+            change = "; ".join(each for each in (change, f"team: {team[1] or 'none'}") if each)
+        return ChangePreview(action=action, change=change, effect=_edit_effect(worker, after, changes))
+
+    async def _team(self, changes: UpdateWorkerRequest) -> tuple[str, str] | None:
+        """Id and name of the team that a change dedicates the worker to, empty for none; None if it says nothing."""
+        if "team" not in changes.model_fields_set:
+            return None
+        if changes.team is None:
+            return "", ""
+        store = self._context.store
+        stored = await store.get(TEAMS, changes.team) or await store.get_unique(TEAMS, "name", changes.team)
+        if stored is None:
+            raise team_not_found(changes.team)
+        return stored.id, Team.model_validate_json(stored.body).name
 
     async def _check_name(self, name: str, worker_id: str) -> None:
         """Raise what the store would report if another worker has this name."""
@@ -192,6 +208,11 @@ def _edit_effect(before: Worker, after: Worker, changes: UpdateWorkerRequest) ->
     if before.lost_instance_policy != after.lost_instance_policy:
         replaced = after.lost_instance_policy is LostInstancePolicy.REPLACE
         effects.append(f"If its instance is lost, {'another one is launched for it' if replaced else 'it ends'}.")
+    if before.team != after.team:
+        whose = (
+            "Only this team's new lablets are placed on it" if after.team else "Lablets of all teams are placed on it"
+        )
+        effects.append(f"{whose}; lablets that are on it stay.")
     if "license_token" in changes.model_fields_set:
         effects.append(_token_effect(before, removed=changes.license_token is None))
     if changes.model_fields_set & {"cml_username", "cml_password"}:

@@ -20,7 +20,7 @@ from lcm.control_plane.secrets.worker_secrets import (
     is_stored_secret,
     store_secrets,
 )
-from lcm.control_plane.teams.choice import team_id_of
+from lcm.control_plane.teams.choice import add_to_named_team
 from lcm.control_plane.workers import lifecycle
 from lcm.control_plane.workers.decisions import read_decision
 from lcm.control_plane.workers.imports import build_adopted
@@ -308,4 +308,4 @@ async def _team_in(tx: Transaction, request: UpdateWorkerRequest) -> str | None:
     """The id of the team that a request dedicates the worker to; empty for none, None if it says nothing."""
     if "team" not in request.model_fields_set:
         return None
-    return "" if request.team is None else await team_id_of(tx, request.team)
+    return "" if request.team is None else await add_to_named_team(tx, request.team)

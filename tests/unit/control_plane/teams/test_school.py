@@ -102,6 +102,28 @@ async def test_an_admin_assigns_what_has_no_team(school: School) -> None:
     assert (await school.ask("learner", "GET", f"/api/lablets/{lablet}")).status_code == 404
 
 
+async def test_a_lablet_is_assigned_within_the_limit_and_the_names_of_the_team(school: School) -> None:
+    """In the commit, also of two at once: the team has two lablets."""
+    await school.admin("PATCH", "/api/teams/blue", limits={"max_lablets": 3})
+    more = [school.ids["secret-none"], await school.lablet("secret-more", "secret-open")]
+
+    async def assign(lablet: str, team: str = "blue") -> httpx.Response:
+        path = f"/api/lablets/{lablet}/assign"
+        return await school.plane.ask("POST", path, role=Role.ADMIN, json={"team": team})
+
+    answers = await asyncio.gather(*(assign(each) for each in more))
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    refused = next(answer for answer in answers if answer.status_code == 409)
+    assert "team blue may have 3 lablets at once and has 3" in refused.json()["detail"]
+    kept = next(each for each, answer in zip(more, answers, strict=True) if answer.status_code == 200)
+    assert (await assign(kept)).status_code == 200, "it is there already"
+    same_name = await school.lablet("alpha-mine", "secret-open")
+    await school.admin("PATCH", "/api/teams/blue", limits={})
+    taken = await assign(same_name)
+    assert (taken.status_code, taken.json()["code"]) == (409, "name_taken")
+    assert (await school.plane.ask("GET", f"/api/lablets/{same_name}")).json()["team"] == ""
+
+
 async def test_a_token_with_a_name_of_before_gets_no_answer_of_the_other_team(school: School) -> None:
     """Names are free again after a revocation, and scripts send the same keys."""
 

@@ -43,6 +43,11 @@ IdleDetectionOption = Annotated[
 NewIfLostOption = Annotated[
     str | None, typer.Option("--if-lost", metavar="terminate|replace", help="What to do if its instance is lost.")
 ]
+TeamOption = Annotated[
+    str | None,
+    typer.Option("--team", metavar="TEAM", help="Dedicate it to a team: it takes no other team's lablets."),
+]
+NoTeamOption = Annotated[bool, typer.Option("--no-team", help="Dedicate it to no team: it takes lablets of all.")]
 CmlUsernameOption = Annotated[
     str | None, typer.Option("--cml-username", metavar="NAME", help="User name with which LCM signs in to its CML.")
 ]
@@ -114,6 +119,8 @@ async def edit_worker(
     remove_tag: RemoveTagsOption = None,
     idle_detection: IdleDetectionOption = None,
     if_lost: NewIfLostOption = None,
+    team: TeamOption = None,
+    no_team: NoTeamOption = False,
     license_token_file: LicenseTokenFileOption = None,
     cml_username: CmlUsernameOption = None,
     cml_password_file: CmlPasswordFileOption = None,
@@ -123,12 +130,15 @@ async def edit_worker(
     from lcm.cli.runtime.target import read_secret_file
     from lcm.model.worker.requests import UpdateWorkerRequest
 
+    if no_team and team is not None:
+        raise UsageError("give only one of --team and --no-team")
     worker = await find_worker(session.client, name)
     given: dict[str, object | None] = {
         "name": new_name,
         "tags": _edited_tags(worker, tag or [], remove_tag or []) if tag or remove_tag else None,
         "idle_detection_enabled": idle_detection,
         "lost_instance_policy": if_lost,
+        "team": team,
         "license_token": None if license_token_file is None else _read_license_token(license_token_file),
         "cml_username": cml_username,
         "cml_password": None
@@ -136,6 +146,8 @@ async def edit_worker(
         else read_secret_file("--cml-password-file", cml_password_file),
     }
     fields = {field: value for field, value in given.items() if value is not None}
+    if no_team:
+        fields["team"] = None
     if not fields:
         raise UsageError("nothing to change: give at least one option; lcm workers edit --help lists them")
     body = validate(UpdateWorkerRequest, fields)

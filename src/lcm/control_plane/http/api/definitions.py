@@ -26,7 +26,7 @@ from lcm.control_plane.records.kinds import DEFINITIONS
 from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.store.port import FieldValue, Sort, Where
-from lcm.control_plane.teams.choice import choose_team, depend_on_team, find_team
+from lcm.control_plane.teams.choice import add_to_team, choose_team, find_team
 from lcm.control_plane.teams.visibility import definitions_in_scope, instructs
 from lcm.model.access import Role
 from lcm.model.base import ResourceName, SingleLineText
@@ -93,7 +93,7 @@ async def create_in_team(
     team_id = "" if team is None else team.id
 
     async def attempt(tx: Transaction) -> tuple[LabletDefinition, bool]:
-        await depend_on_team(tx, team_id)
+        await add_to_team(tx, team_id)
         return await add_definition(tx, body, caller.name, team_id)
 
     return await services.context.unit_of_work.run(caller.actor, attempt)
@@ -222,11 +222,17 @@ async def assign_definition_to_team(
 ) -> LabletDefinition:
     """Assign a version to another team, or to none. Lablets that exist are unaffected."""
     services = get_services(request)
-    found = await find_visible(services, caller, name, version, team)
+    return await assign_to_team(services, caller, await find_visible(services, caller, name, version, team), body)
+
+
+async def assign_to_team(
+    services: Services, caller: Caller, found: LabletDefinitionSummary, body: AssignDefinitionRequest
+) -> LabletDefinition:
+    """Give a version to a team, or to none."""
     new = "" if body.team is None else find_team(await services.directory.teams(), caller, body.team).id
 
     async def attempt(tx: Transaction) -> LabletDefinition:
-        await depend_on_team(tx, new)
+        await add_to_team(tx, new)
         return await assign_definition(tx, found.id, new)
 
     return await services.context.unit_of_work.run(caller.actor, attempt)

@@ -28,7 +28,7 @@ from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import DEFINITIONS, LABLETS, in_team
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
-from lcm.control_plane.teams.choice import choose_team, depend_on_team
+from lcm.control_plane.teams.choice import add_to_team, choose_team
 from lcm.control_plane.teams.visibility import definitions_in_scope, lablets_in_scope
 from lcm.control_plane.web.auth import CreatorUser, InstructorUser, SwitchUser, is_fragment
 from lcm.control_plane.web.forms import (
@@ -144,7 +144,7 @@ async def save_definition(request: Request, user: CreatorUser) -> HTMLResponse:
         team_id = "" if team is None else team.id
 
         async def attempt(tx: Transaction) -> SavedDefinition:
-            await depend_on_team(tx, team_id)
+            await add_to_team(tx, team_id)
             definition, created = await add_definition(tx, create_request, user.caller.name, team_id)
             return SavedDefinition(id=definition.reference, created=created)
 

@@ -11,8 +11,9 @@ from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.records.idempotency import find_response
 from lcm.control_plane.records.kinds import TEMPLATES
 from lcm.control_plane.services import Services, get_services
-from lcm.control_plane.web.auth import OperatorUser
+from lcm.control_plane.web.auth import OperatorUser, WebUser
 from lcm.control_plane.web.forms import WHOLE_FORM, form_field, form_key, problem_by_field, read_form
+from lcm.control_plane.web.lablets.list_page import visible_teams
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.control_plane.web.workers.forms import (
     AdoptForm,
@@ -41,6 +42,7 @@ _FORM_FIELDS = (
     "desired_status",
     "tags",
     "lost_instance_policy",
+    "team",
     "license_token",
     "cml_username",
     "cml_password",
@@ -90,37 +92,37 @@ async def create_worker(request: Request, user: OperatorUser) -> HTMLResponse:
 async def edit_worker_form(request: Request, user: OperatorUser, worker_id: str) -> HTMLResponse:
     """The form with the current values."""
     worker = await _read_worker(get_services(request), worker_id)
-    return _render_edit_form(worker, WorkerForm.from_worker(worker))
+    return await _render_edit_form(get_services(request), user, worker, WorkerForm.from_worker(worker))
 
 
 @router.post("/workers/{worker_id}/edit")
 async def update_worker(request: Request, user: OperatorUser, worker_id: str) -> HTMLResponse:
     """Save the changed fields, unless another user changed the same worker meanwhile."""
-    fields = await read_form(request)
+    fields, services = await read_form(request), get_services(request)
     form, fingerprint = WorkerForm.from_form(fields), form_field(fields, "seen")
     key = form_key(request, user.caller, fields)
-    saved = await find_response(get_services(request).context.store, key)
+    saved = await find_response(services.context.store, key)
     if saved is not None:
         return _render_saved(saved)
     for _ in range(_MAX_ATTEMPTS):
-        worker = await _read_worker(get_services(request), worker_id)
+        worker = await _read_worker(services, worker_id)
         if form_fingerprint(worker) != fingerprint:
-            return _render_edit_form(worker, form, conflict=True, status=412)
+            return await _render_edit_form(services, user, worker, form, conflict=True, status=412)
         try:
             patch = patch_request(form, worker)
             if not patch.model_fields_set:
                 return render_toast(f"{worker.name}: no changes", triggers=DONE_EVENT)
-            return _render_saved(
-                await get_services(request).workers.patch(user.caller, worker.id, patch, worker.version, key)
-            )
+            return _render_saved(await services.workers.patch(user.caller, worker.id, patch, worker.version, key))
         except PreconditionFailedError:
             continue  # the worker changed between read and write: compare with the form again
         except InvalidFormError as error:
-            return _render_edit_form(worker, form, error.problems, status=422)
+            return await _render_edit_form(services, user, worker, form, error.problems, status=422)
         except ProblemError as error:
-            return _render_edit_form(
-                worker, form, problem_by_field(error, _FORM_FIELDS), status=HTTP_STATUS_BY_CODE.get(error.code, 409)
-            )
+            problems = problem_by_field(error, _FORM_FIELDS)
+            if error.code is ProblemCode.NOT_FOUND and form.team:
+                problems = {"team": error.detail}
+            status = HTTP_STATUS_BY_CODE.get(error.code, 409)
+            return await _render_edit_form(services, user, worker, form, problems, status=status)
     raise ProblemError(ProblemCode.VERSION_CONFLICT, "the worker changes too often; try again in a moment")
 
 
@@ -232,7 +234,9 @@ async def _render_create_form(
     )
 
 
-def _render_edit_form(
+async def _render_edit_form(
+    services: Services,
+    user: WebUser,
     worker: Worker,
     form: WorkerForm,
     problems: dict[str, str] | None = None,
@@ -247,6 +251,7 @@ def _render_edit_form(
         form=form,
         problems=problems or {},
         conflict=conflict,
+        teams=await visible_teams(services, user),
         seen=form_fingerprint(worker),
     )
 

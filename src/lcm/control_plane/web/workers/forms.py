@@ -49,6 +49,7 @@ class WorkerForm:
     tags: tuple[tuple[str, str], ...] = ()
     idle_detection_enabled: bool = True
     lost_instance_policy: str = LostInstancePolicy.TERMINATE.value
+    team: str = ""
     cml_username: str = ""
     forget_cml: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -69,6 +70,7 @@ class WorkerForm:
             tags=tuple((key, value) for key, value in pairs if key or value),
             idle_detection_enabled=bool(form_field(fields, "idle_detection_enabled")),
             lost_instance_policy=form_field(fields, "lost_instance_policy") or LostInstancePolicy.TERMINATE.value,
+            team=form_field(fields, "team"),
             cml_username=form_field(fields, "cml_username"),
             forget_cml=bool(form_field(fields, "forget_cml")),
             secrets={name: value for name, value in secrets.items() if value},
@@ -82,6 +84,7 @@ class WorkerForm:
             tags=tuple(worker.tags.items()),
             idle_detection_enabled=worker.idle_detection_enabled,
             lost_instance_policy=worker.lost_instance_policy.value,
+            team=worker.team,
         )
 
     @property
@@ -122,6 +125,8 @@ def patch_request(form: WorkerForm, worker: Worker) -> UpdateWorkerRequest:
         "lost_instance_policy": form.lost_instance_policy,
     }
     request: dict[str, Any] = {name: value for name, value in values.items() if value != getattr(worker, name)}
+    if form.team != worker.team:
+        request["team"] = form.team or None
     if form.forget_cml:
         request |= {"cml_username": None, "cml_password": None}
     else:
@@ -178,7 +183,8 @@ def adopt_request(form: AdoptForm, license_token: str) -> AdoptWorkerRequest:
 
 def form_fingerprint(worker: Worker) -> str:
     """A digest of what the form shows: other changes of the worker do not conflict with this form."""
-    shown = [worker.name, sorted(worker.tags.items()), worker.idle_detection_enabled, worker.lost_instance_policy]
+    options = [worker.idle_detection_enabled, worker.lost_instance_policy, worker.team]
+    shown = [worker.name, sorted(worker.tags.items()), *options]
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
 
 

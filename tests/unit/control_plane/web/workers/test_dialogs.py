@@ -179,6 +179,29 @@ def edited(form: str, **changes: Any) -> dict[str, Any]:
     }
 
 
+async def test_a_worker_is_dedicated_to_a_team_and_to_none_again(plane: TestPlane, operator: WebVisitor) -> None:
+    worker = await plane.running()
+    path = f"/workers/{worker['id']}/edit"
+    assert 'name="team"' not in await operator.part(path), "there are no teams"
+    made = await plane.ask("POST", "/api/teams", role=Role.ADMIN, json={"name": "blue"})
+    team = made.json()["id"]
+    form = await operator.part(path)
+    assert f'<option value="{team}">blue' in form
+    assert "alpha: saved" in (await send(operator, path, edited(form, team=team))).text
+    assert (await workers(plane))[0]["team"] == team
+    seen_before = edited(form, team="", name="beta")
+    conflict = await send(operator, path, seen_before)
+    assert (conflict.status_code, "team: blue" in conflict.text) == (412, True)
+    form = await operator.part(path)
+    assert f'<option value="{team}" selected>' in form
+    assert (await send(operator, path, edited(form, team=""))).status_code == 200
+    assert (await workers(plane))[0]["team"] == ""
+    form = await operator.part(path)
+    assert (await plane.ask("DELETE", f"/api/teams/{team}", role=Role.ADMIN)).status_code == 204
+    gone = await send(operator, path, edited(form, team=team))
+    assert (gone.status_code, f"there is no team {team}" in gone.text) == (404, True)
+
+
 async def test_credentials_can_be_removed(plane: TestPlane, operator: WebVisitor) -> None:
     worker = await plane.running(cml_username="root", cml_password="old")
     form = await operator.part(f"/workers/{worker['id']}/edit")
