@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.auth.seats.links import SeatLinkService
 from lcm.control_plane.auth.seats.sessions import SeatSessionService
 from lcm.control_plane.auth.teams import TeamDirectory
+from lcm.control_plane.bookings.class_links import ClassLinkService
 from lcm.control_plane.bookings.progress import BookingProgressService
 from lcm.control_plane.bookings.service import BookingService
 from lcm.control_plane.calendar.schedules import ScheduleService
@@ -61,6 +62,7 @@ class Services:
     subscriptions: SubscriptionService
     schedules: ScheduleService
     bookings: BookingService
+    class_links: ClassLinkService
     booking_progress: BookingProgressService
     sender: NotificationSender | None
 
@@ -76,6 +78,7 @@ class Services:
         sender: NotificationSender | None = None,
     ) -> Services:
         """Create all services over one store. Without a sender, subscriptions are kept and nothing is sent."""
+        seat_links = SeatLinkService(context.store, context.unit_of_work)
         fleet, plan = FleetService(context), PlanService(context)
         directory = authenticator.teams or TeamDirectory(context.store)
         return cls(
@@ -96,11 +99,12 @@ class Services:
             directory=directory,
             teams=TeamService(context, directory),
             lablet_writes=LabletControllerWrites(context),
-            seat_links=SeatLinkService(context.store, context.unit_of_work),
+            seat_links=seat_links,
             seat_sessions=SeatSessionService(context.store, context.unit_of_work, authenticator.security_log),
             subscriptions=SubscriptionService(context),
             schedules=ScheduleService(context),
-            bookings=BookingService(context),
+            bookings=BookingService(context, directory),
+            class_links=ClassLinkService(context, seat_links),
             booking_progress=BookingProgressService(context),
             sender=sender,
         )

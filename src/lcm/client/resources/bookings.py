@@ -17,6 +17,7 @@ from lcm.client.responses import ApiRequest
 from lcm.model.base import Page, format_utc
 from lcm.model.booking.record import Booking
 from lcm.model.booking.requests import BookingPreview, CancelBookingRequest
+from lcm.model.booking.seat_links import ClassSeatLinks, CreateClassLinksRequest, RevokedClassLinks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -106,6 +107,19 @@ class Bookings(Resource):
         """Move one class to another time."""
         path = api_path(_PATH, booking_id, "occurrences", str(number))
         return await self._change("move", "PATCH", path, body, version, key)
+
+    async def create_seat_links(
+        self, booking_id: str, number: int, *, expires_at: datetime | None = None
+    ) -> ClassSeatLinks:
+        """Create a link for each seat of a class. Only this response contains them."""
+        path = api_path(_PATH, booking_id, "occurrences", str(number), "seat-links")
+        body = encode_body(CreateClassLinksRequest(expires_at=expires_at))
+        return await self._send(ApiRequest("bookings.create-seat-links", "POST", path, body=body), ClassSeatLinks)
+
+    async def revoke_seat_links(self, booking_id: str, number: int) -> RevokedClassLinks:
+        """Revoke all links of a class: what they have opened ends."""
+        path = api_path(_PATH, booking_id, "occurrences", str(number), "seat-links")
+        return await self._send(ApiRequest("bookings.revoke-seat-links", "DELETE", path), RevokedClassLinks)
 
     async def _change(
         self, name: str, method: str, path: str, body: BaseModel, version: int | None, key: str | None

@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.auth.roles import Scope
+from lcm.control_plane.auth.roles import ForbiddenError
 from lcm.control_plane.bookings.measurements import read_lab_time, read_launch_time
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets.definitions import resolve_definition
 from lcm.control_plane.records.kinds import BOOKINGS, LABLETS, TEAMS, TEMPLATES, WORKERS, find_all
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
+from lcm.control_plane.teams.choice import choose_team
+from lcm.control_plane.teams.visibility import manages
 from lcm.model.booking.capacity import clipped, live_worker
 from lcm.model.booking.record import OPEN_STATUSES
 from lcm.model.booking.unreadable import read_known
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from datetime import datetime
 
+    from lcm.control_plane.auth.roles import Caller
+    from lcm.control_plane.auth.teams import TeamList
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.store.port import Kind, Store, StoredDocument
     from lcm.model.booking.record import BookingOccurrence
@@ -42,7 +46,6 @@ if TYPE_CHECKING:
     from lcm.model.lablet.record import LabletDefinitionSummary
 
 _ONE_DAY = timedelta(days=1)
-_EVERYTHING = Scope(everything=True)  # bookings are made by roles of the whole fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +111,30 @@ async def read_calendar(
     return Calendar(booked, list(live.values()), limits, depends_on)
 
 
-async def choose_definition(store: Store, reference: str, team_name: str | None) -> tuple[LabletDefinitionSummary, str]:
-    """The definition, and the id of the team that it is booked for: without a name, that of the definition."""
+async def choose_definition(
+    store: Store, caller: Caller, teams: TeamList, reference: str, team_name: str | None
+) -> tuple[LabletDefinitionSummary, str]:
+    """The definition, and the id of the team that it is booked for.
+
+    Without a name it is the only team of an instructor; for operators that of the definition, if it has one.
+    """
     if team_name is None:
-        definition = await resolve_definition(store, reference, _EVERYTHING)
-        return definition, definition.team
-    stored = await store.get_unique(TEAMS, "name", team_name)
-    if stored is None:
-        raise ProblemError(
-            ProblemCode.INVALID, f"team: there is no team {team_name}; lcm teams list shows the existing ones"
-        )
-    return await resolve_definition(store, reference, _EVERYTHING, stored.id), stored.id
+        team = choose_team(teams, caller, None)
+        team_id = None if team is None else team.id
+    else:
+        team_id = await _named_team(store, caller, team_name)
+    definition = await resolve_definition(store, reference, caller.scope, team_id)
+    return definition, definition.team if team_id is None else team_id
+
+
+async def _named_team(store: Store, caller: Caller, name: str) -> str:
+    """The id of a team for which the caller may book. It is read anew: it may have been made a moment ago."""
+    stored = await store.get_unique(TEAMS, "name", name)
+    if stored is None or not (caller.scope.everything or stored.id in caller.scope.all_teams):
+        raise ProblemError(ProblemCode.INVALID, f"team: there is no team {name}; lcm teams list shows yours")
+    if not manages(caller, stored.id):
+        raise ForbiddenError(f"This needs the role instructor in the team {name}.")
+    return stored.id
 
 
 async def read_booked(store: Store, first: datetime, last: datetime) -> list[BookedCapacity]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from lcm.control_plane.auth.roles import Caller
+    from lcm.control_plane.auth.teams import TeamList
     from lcm.control_plane.bookings.admission import Calendar, Surroundings
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.store.port import Kind, StoredDocument
@@ -91,10 +93,12 @@ class Answer:
     depends_on: Sequence[tuple[Kind, StoredDocument]] = ()
 
 
-async def answer_request(context: ControlPlaneContext, request: CreateBookingRequest, now: datetime) -> Answer:
+async def answer_request(
+    context: ControlPlaneContext, caller: Caller, teams: TeamList, request: CreateBookingRequest, now: datetime
+) -> Answer:
     """Whether a booking would be confirmed now; an invalid request raises `ProblemError`."""
     region = context.region(request.aws_region)
-    definition, team = await choose_definition(context.store, request.definition, request.team)
+    definition, team = await choose_definition(context.store, caller, teams, request.definition, request.team)
     check_definition_enabled(definition)
     surroundings = await read_surroundings(context.store, definition)
     proposal = _propose(context, request, surroundings, region, team, now)

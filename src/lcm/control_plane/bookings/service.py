@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from lcm.control_plane.bookings.access import (
+    booking_not_found,
+    bookings_in_scope,
+    require_changeable,
+    require_visible,
+    shown_booking,
+    shown_preview,
+)
 from lcm.control_plane.bookings.changes import cancel, extended, moved
 from lcm.control_plane.bookings.proposals import answer_request
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import BOOKINGS
+from lcm.control_plane.teams.choice import add_to_team
 from lcm.core import clock
 from lcm.model.booking.record import Booking
 from lcm.model.booking.unreadable import read_known
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lcm.control_plane.auth.roles import Caller
+    from lcm.control_plane.auth.teams import TeamDirectory
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction
@@ -36,38 +46,53 @@ if TYPE_CHECKING:
 
 
 class BookingService:
-    """Reads and changes bookings on behalf of people. Changes return the booking's JSON."""
+    """Reads and changes bookings on behalf of people. Changes return the booking's JSON.
 
-    def __init__(self, context: ControlPlaneContext) -> None:
+    Roles of the whole fleet see all bookings, instructors those of their teams: others do not exist for them.
+    """
+
+    def __init__(self, context: ControlPlaneContext, teams: TeamDirectory) -> None:
         self._context = context
+        self._teams = teams
         self._turn = asyncio.Lock()  # only the first of many admissions at once could commit: the others would rerun
 
-    async def page(self, where: Where, sort: Sort, after: str | None, limit: int) -> DocumentPage:
-        """A page of bookings. Of one that cannot be read it has what is known."""
+    async def page(self, caller: Caller, where: Where, sort: Sort, after: str | None, limit: int) -> DocumentPage:
+        """A page of the bookings that the caller may see. Of one that cannot be read it has what is known."""
+        scope = caller.scope
+        where = replace(where, either=bookings_in_scope(scope))
         page = await self._context.store.find(BOOKINGS, where, sort=sort, after=after, limit=limit)
-        return replace(page, items=[_readable(each) for each in page.items])
+        readable = [_readable(each) for each in page.items]
+        return replace(page, items=[replace(each, body=shown_booking(scope, each.body)) for each in readable])
 
-    async def get(self, booking_id: str) -> StoredDocument:
-        """One booking. If it cannot be read, what is known of it."""
+    async def get(self, caller: Caller, booking_id: str) -> StoredDocument:
+        """One booking that the caller may see. If it cannot be read, what is known of it."""
         stored = await self._context.store.get(BOOKINGS, booking_id)
         if stored is None:
-            raise ProblemError(ProblemCode.NOT_FOUND, f"there is no booking {booking_id}")
-        return _readable(stored)
+            raise booking_not_found(booking_id)
+        readable = _readable(stored)
+        if caller.scope.everything:
+            return readable
+        require_visible(caller, Booking.model_validate_json(readable.body))
+        return replace(readable, body=shown_booking(caller.scope, readable.body))
 
-    async def preview(self, request: CreateBookingRequest) -> BookingPreview:
+    async def preview(self, caller: Caller, request: CreateBookingRequest) -> BookingPreview:
         """Whether a booking would be confirmed now. Nothing is stored."""
-        return (await answer_request(self._context, request, clock.now())).preview
+        teams = await self._teams.teams()
+        answer = await answer_request(self._context, caller, teams, request, clock.now())
+        return shown_preview(caller.scope, answer.preview)
 
     async def create(self, caller: Caller, request: CreateBookingRequest, key: IdempotencyKey | None = None) -> bytes:
         """Confirm a booking, or refuse it and say what is short and when it would fit."""
         booking_id = clock.new_id("bk")
+        teams = await self._teams.teams()
 
         async def attempt(tx: Transaction) -> Booking:
             await tx.take_calendar()
-            answer = await answer_request(self._context, request, tx.now)
+            answer = await answer_request(self._context, caller, teams, request, tx.now)
             if not answer.preview.confirmed:
-                current = answer.preview.model_dump(mode="json")
+                current = shown_preview(caller.scope, answer.preview).model_dump(mode="json")
                 raise ProblemError(ProblemCode.BOOKING_REFUSED, answer.preview.reason, current=current)
+            await add_to_team(tx, answer.proposal.team)
             tx.require_unchanged(answer.depends_on)
             booking = answer.proposal.booking(booking_id, caller.name, tx.now)
             return tx.save_booking(booking, "booking_created", name=booking.name)
@@ -86,7 +111,7 @@ class BookingService:
         """Cancel all classes that are not over, or one of them. A repeated request changes nothing."""
 
         async def attempt(tx: Transaction) -> Booking:
-            booking = await tx.booking(booking_id, if_match=if_match)
+            booking = await require_changeable(tx, caller, booking_id, if_match)
             after = cancel(booking, request.number, tx.now)
             if after == booking:
                 return booking
@@ -108,7 +133,7 @@ class BookingService:
 
         async def attempt(tx: Transaction) -> Booking:
             await tx.take_calendar()
-            booking = await tx.booking(booking_id, if_match=if_match)
+            booking = await require_changeable(tx, caller, booking_id, if_match)
             after = await extended(self._context, tx, booking, request)
             return tx.save_booking(after, "booking_extended", minutes=request.minutes)
 
@@ -128,7 +153,7 @@ class BookingService:
 
         async def attempt(tx: Transaction) -> Booking:
             await tx.take_calendar()
-            booking = await tx.booking(booking_id, if_match=if_match)
+            booking = await require_changeable(tx, caller, booking_id, if_match)
             after = await moved(self._context, tx, booking, number, request)
             return tx.save_booking(after, "booking_moved", number=number, start=request.start.isoformat())
 
@@ -138,7 +163,9 @@ class BookingService:
         self, caller: Caller, key: IdempotencyKey | None, attempt: Callable[[Transaction], Awaitable[Booking]]
     ) -> bytes:
         async with self._turn:
-            return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+            return shown_booking(
+                caller.scope, await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+            )
 
 
 def _readable(stored: StoredDocument) -> StoredDocument:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from lcm.control_plane.bookings.access import shown_booking
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.journal.retention import deleted_through
 from lcm.control_plane.journal.sse_client import EventFilter, StreamClient, format_event, format_notice
-from lcm.control_plane.records.kinds import LABLET_CHANGED, WORKER_CHANGED, WORKERS
+from lcm.control_plane.records.kinds import BOOKING_CHANGED, LABLET_CHANGED, WORKER_CHANGED, WORKERS
 from lcm.control_plane.store.cursors import parse_journal_cursor
 from lcm.control_plane.store.port import InvalidCursorError, StoreError
 from lcm.control_plane.teams.visibility import shown_lablet
@@ -37,6 +38,8 @@ log = structlog.get_logger(__name__)
 _PAGE = 100
 _BURST_PAUSE = 0.02
 _MAX_CACHED_REGIONS = 20_000
+_SHOWN = {BOOKING_CHANGED: shown_booking, LABLET_CHANGED: shown_lablet}
+"""What is left out for people with roles in teams only."""
 _EXPIRED_REASON = "events since the Last-Event-ID have expired; read again"
 
 
@@ -285,8 +288,9 @@ class EventStream(HostedService):
 
     def _encode(self, entry: JournalEntry, client: StreamClient) -> bytes:
         body = entry.body
-        if client.in_teams_only and entry.topic == LABLET_CHANGED:
-            body = shown_lablet(client.scope, body)
+        shown = _SHOWN.get(entry.topic)
+        if client.in_teams_only and shown is not None:
+            body = shown(client.scope, body)
         return format_event(entry.topic, body, entry.cursor)
 
     async def _send_heartbeats(self) -> None:

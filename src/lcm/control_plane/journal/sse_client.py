@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.auth.roles import Scope
-from lcm.control_plane.records.kinds import ALERT, LABLET_CHANGED, LABLET_HISTORY
+from lcm.control_plane.records.kinds import ALERT, BOOKING_CHANGED, LABLET_CHANGED, LABLET_HISTORY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import JournalEntry
 
 
-_TEAM_TOPICS = (LABLET_CHANGED, LABLET_HISTORY)
+_TEAM_TOPICS = (BOOKING_CHANGED, LABLET_CHANGED, LABLET_HISTORY)
 """What instructors and learners see of their teams: the audit names people of the whole fleet."""
 
 

@@ -59,6 +59,10 @@ class WebUser:
         """Whether the user has roles in teams, and none for the whole fleet."""
         return self.caller.role is None
 
+    def may_open(self, page: str) -> bool:
+        """Whether the user may open a page of the navigation."""
+        return not self.in_teams_only or page == "lablets" or (page == "bookings" and self.can_create)
+
     @property
     def can_create(self) -> bool:
         """Whether the user may create lablets and definitions, in some team or in all."""

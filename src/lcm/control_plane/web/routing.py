@@ -8,7 +8,14 @@ from lcm.control_plane.http import routing
 from lcm.control_plane.web import api_reference, assets, auth, overview_page, sign_in
 from lcm.control_plane.web.admin import activity_page, notifications_page, settings_page, system_page, templates_page
 from lcm.control_plane.web.auth import is_fragment
-from lcm.control_plane.web.calendar import booking_changes, booking_form, booking_page, bookings_page, schedules_page
+from lcm.control_plane.web.calendar import (
+    booking_changes,
+    booking_form,
+    booking_page,
+    bookings_page,
+    class_links,
+    schedules_page,
+)
 from lcm.control_plane.web.forms import FORM_ALREADY_SENT
 from lcm.control_plane.web.lablets import changes, create, definitions_page, seat_links, terminate
 from lcm.control_plane.web.lablets import detail_page as lablet_page
@@ -17,7 +24,7 @@ from lcm.control_plane.web.my import actions as my_actions
 from lcm.control_plane.web.my import page as my_page
 from lcm.control_plane.web.my import seat_page
 from lcm.control_plane.web.rendering import render_fragment, render_toast
-from lcm.control_plane.web.teams import assign_lablet, teams_page
+from lcm.control_plane.web.teams import assign_definition, assign_lablet, teams_page
 from lcm.control_plane.web.workers import actions, dialogs
 from lcm.control_plane.web.workers import detail_page as worker_page
 from lcm.control_plane.web.workers import list_page as workers_page
@@ -41,6 +48,7 @@ _PAGES = (
     seat_links,
     terminate,
     lablet_page,
+    assign_definition,  # before the page, whose last route has a parameter in this place
     definitions_page,
     my_page,
     my_actions,
@@ -52,6 +60,7 @@ _PAGES = (
     booking_form,
     booking_changes,
     booking_page,
+    class_links,
     teams_page,
     assign_lablet,
     system_page,

@@ -44,9 +44,6 @@ ROUTES: Final = {
         POST /my/{lablet_id}/reset
     """,
     "viewers": """
-        GET /bookings
-        GET /bookings/{booking_id}
-        GET /bookings/{booking_id}/classes/{number}
         GET /schedules
         GET /schedules/preview
         GET /schedules/{schedule_id}/week
@@ -61,8 +58,6 @@ ROUTES: Final = {
         GET /api/fleet/overnight
         POST /api/fleet/release/preview
         POST /api/leadership/{controller}/reset/preview
-        GET /api/bookings
-        GET /api/bookings/{booking_id}
         GET /api/plan
         GET /api/schedules
         POST /api/schedules/preview
@@ -102,29 +97,12 @@ ROUTES: Final = {
         GET /workers/{worker_id}/timeline
     """,
     "operators": """
-        GET /bookings/new
-        GET /bookings/preview
-        POST /bookings/new
-        GET /bookings/{booking_id}/confirm-cancel
-        POST /bookings/{booking_id}/cancel
-        GET /bookings/{booking_id}/classes/{number}/confirm-cancel
-        POST /bookings/{booking_id}/classes/{number}/cancel
-        GET /bookings/{booking_id}/classes/{number}/confirm-extend
-        POST /bookings/{booking_id}/classes/{number}/extend
-        GET /bookings/{booking_id}/classes/{number}/confirm-move
-        POST /bookings/{booking_id}/classes/{number}/move
         GET /schedules/new
         GET /schedules/{schedule_id}/confirm-delete
         GET /schedules/{schedule_id}/edit
         POST /schedules/save
         POST /schedules/{schedule_id}/remove
         POST /schedules/{schedule_id}/{switch}
-        POST /api/bookings
-        POST /api/bookings/preview
-        DELETE /api/bookings/{booking_id}
-        POST /api/bookings/{booking_id}/cancel
-        POST /api/bookings/{booking_id}/extend
-        PATCH /api/bookings/{booking_id}/occurrences/{number}
         POST /api/fleet/hold
         POST /api/fleet/release
         POST /api/schedules
@@ -207,6 +185,8 @@ ROUTES: Final = {
         GET /system/sessions
         GET /system/sessions/{session_id}/confirm-end
         POST /system/sessions/{session_id}/end
+        GET /definitions/{name}/{version}/assign
+        POST /definitions/{name}/{version}/assign
         GET /lablets/{lablet_id}/assign
         POST /lablets/{lablet_id}/assign
         GET /teams/new
@@ -300,6 +280,11 @@ ROUTES: Final = {
         GET /api/worker-readiness
         GET /definitions
         GET /definitions/{name}/{version}/topology
+        GET /bookings
+        GET /bookings/{booking_id}
+        GET /bookings/{booking_id}/classes/{number}
+        GET /api/bookings
+        GET /api/bookings/{booking_id}
     """,
     "operators and instructors": """
         POST /api/lablet-definitions
@@ -315,6 +300,28 @@ ROUTES: Final = {
         GET /lablets/{lablet_id}/seat-links
         POST /lablets/{lablet_id}/seat-links
         POST /lablets/{lablet_id}/seat-links/{link_id}/revoke
+        GET /bookings/new
+        GET /bookings/preview
+        POST /bookings/new
+        GET /bookings/{booking_id}/confirm-cancel
+        POST /bookings/{booking_id}/cancel
+        GET /bookings/{booking_id}/classes/{number}/confirm-cancel
+        POST /bookings/{booking_id}/classes/{number}/cancel
+        GET /bookings/{booking_id}/classes/{number}/confirm-extend
+        POST /bookings/{booking_id}/classes/{number}/extend
+        GET /bookings/{booking_id}/classes/{number}/confirm-move
+        POST /bookings/{booking_id}/classes/{number}/move
+        GET /bookings/{booking_id}/classes/{number}/seat-links
+        POST /bookings/{booking_id}/classes/{number}/seat-links
+        POST /bookings/{booking_id}/classes/{number}/seat-links/revoke
+        POST /api/bookings/{booking_id}/occurrences/{number}/seat-links
+        DELETE /api/bookings/{booking_id}/occurrences/{number}/seat-links
+        POST /api/bookings
+        POST /api/bookings/preview
+        DELETE /api/bookings/{booking_id}
+        POST /api/bookings/{booking_id}/cancel
+        POST /api/bookings/{booking_id}/extend
+        PATCH /api/bookings/{booking_id}/occurrences/{number}
     """,
     "admins and instructors": """
         POST /api/lablet-definitions/{name}/{version}/disable
@@ -324,3 +331,21 @@ ROUTES: Final = {
     """,
 }
 """Routes by who may use them. Members are instructors and learners; each sees what is theirs."""
+
+CONTROLLER_ROUTES: Final = {
+    "open": """
+        GET /health
+        GET /info
+        GET /metrics
+        GET /ready
+    """,
+    "admins": """
+        GET /admin/stats
+        POST /admin/resign-leadership
+        POST /admin/trigger-reconcile
+    """,
+    "controllers": """
+        POST /readers/read
+    """,
+}
+"""Routes of the controllers, by who may use them. Only the worker controller has the last one."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from lcm.control_plane.journal.sse_client import EventFilter, StreamAccess
+from lcm.core import clock
 from lcm.model.access import Role
 from tests.support.virtual.control_plane import serving_plane
 
@@ -20,6 +22,21 @@ if TYPE_CHECKING:
 
 TOPOLOGY = "lab: {version: 0.2.2}\nnodes:\n- {id: n0, label: R1}\n"
 
+SMALL = {"license": False, "cpu_cores": 1, "memory_gb": 1, "storage_gb": 5}
+BOOKED = (
+    ("alpha-class", "ospf", "blue"),
+    ("secret-class", "secret-bgp", "secret-team"),
+    ("secret-evening", "secret-open", None),
+)
+
+
+def booking_request(name: str, definition: str, team: str | None, **more: Any) -> dict[str, Any]:
+    """Two seats for an hour, three hours from now."""
+    start = (clock.now() + timedelta(hours=3)).strftime("%Y-%m-%dT%H:%M")
+    when = {"start": start, "zone": "UTC", "duration_minutes": 60}
+    whose = {} if team is None else {"team": team}
+    return {"name": name, "definition": definition, "seats": 2, **when, **whose, **more}
+
 
 class School:
     """The people by name, and what each of them may see."""
@@ -29,14 +46,15 @@ class School:
         self.tokens: dict[str, str] = {}
         self.ids: dict[str, str] = {}
         self.teams: dict[str, str] = {}
+        self.bookings: dict[str, str] = {}
         self.before = ""
         self.visible_to = {"instructor": ["alpha-mine", "alpha-other"], "learner": ["alpha-mine"]}
         self._transport = httpx.ASGITransport(plane.app, raise_app_exceptions=False)
 
     @property
-    def foreign(self) -> tuple[str, str, str]:
-        """A lablet, a definition and a team that neither of them may see."""
-        return self.ids["secret-b"], "secret-bgp", self.teams["secret-team"]
+    def foreign(self) -> tuple[str, str, str, str]:
+        """A lablet, a definition, a team and a booking that neither of them may see."""
+        return self.ids["secret-b"], "secret-bgp", self.teams["secret-team"], self.bookings["secret-class"]
 
     async def open(self) -> None:
         for name in ("blue", "secret-team"):
@@ -57,6 +75,9 @@ class School:
         await self.lablet("alpha-other", "ospf", team="blue", owner=other)
         await self.lablet("secret-b", "secret-bgp", team="secret-team")
         await self.lablet("secret-none", "secret-open")
+        for name, definition, team in BOOKED:
+            made = await self.admin("POST", "/api/bookings", **booking_request(name, definition, team))
+            self.bookings[name] = made["id"]
         await self.plane.create("lab-1")
         worker = await self.plane.create("secret-worker")
         await self.admin("PATCH", f"/api/workers/{worker['id']}", team="secret-team")
@@ -79,7 +100,7 @@ class School:
         return (await self.caller(name)).identity
 
     async def define(self, name: str, team: str | None) -> None:
-        body = {"name": name, "version": "1", "topology": TOPOLOGY, "requirements": {"license": False}}
+        body = {"name": name, "version": "1", "topology": TOPOLOGY, "requirements": SMALL}
         await self.admin("POST", "/api/lablet-definitions", **body, **({} if team is None else {"team": team}))
 
     async def lablet(self, name: str, definition: str, **body: Any) -> str:
@@ -98,6 +119,8 @@ class School:
             options.setdefault("json", {"action": "disable"})
         if path.startswith("/api/") and path.endswith("/extend"):
             options.setdefault("json", {"minutes": 30})
+        if path.startswith("/api/bookings/") and method == "PATCH":
+            options.setdefault("json", {"start": "2998-01-01T09:00"})
         async with httpx.AsyncClient(transport=self._transport, base_url="http://lcm.test") as client:
             return await client.request(method, path, headers=headers, **options)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import TYPE_CHECKING
+from collections import Counter
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -154,35 +156,67 @@ async def school() -> AsyncIterator[School]:
         yield school
 
 
-def about(path: str, lablet: str, definition: str, team: str) -> str | None:
+def about(path: str, lablet: str, definition: str, team: str, booking: str) -> str | None:
     """The address of a route with these ids; None for a route that names none of them."""
     if "{lablet_id}" in path:
         return path.replace("{lablet_id}", lablet).replace("{link_id}", "none")
     if "{version}" in path or path == "/api/lablet-definitions/{name}":
         return path.replace("{name}", definition).replace("{version}", "1").replace("{switch}", "disable")
+    if "{booking_id}" in path:
+        return path.replace("{booking_id}", booking).replace("{number}", "1")
     return path.replace("{team}", team) if "{team}" in path else None
 
 
-async def test_foreign_ids_are_answered_as_unknown_ones(school: School) -> None:
-    """For learner and instructor, on each route that they may use: 404 with the same text."""
-    tried, wrong = 0, []
+READS = ("get", "get_many", "get_unique", "find", "count_by", "read_journal", "read_samples")
+
+
+@pytest.fixture
+def reads(school: School, monkeypatch: pytest.MonkeyPatch) -> ContextVar[Counter[str] | None]:
+    """What a request reads from the store: with a counter set, each read of this request counts."""
+    counter: ContextVar[Counter[str] | None] = ContextVar("reads", default=None)
+    store = type(school.plane.services.context.store)
+    for name in READS:
+        original = getattr(store, name)
+
+        async def counted(
+            self: Any, kind: Any = "", *args: Any, _name: str = name, _do: Any = original, **more: Any
+        ) -> Any:
+            if (found := counter.get()) is not None:
+                found[f"{_name} {getattr(kind, 'name', '')}"] += 1
+            return await (_do(self, kind, *args, **more) if kind else _do(self, **more))
+
+        monkeypatch.setattr(store, name, counted)
+    return counter
+
+
+async def test_foreign_ids_are_answered_as_unknown_ones(school: School, reads: ContextVar[Counter[str] | None]) -> None:
+    """For learner and instructor, on each route that they may use: 404 with the same text, after the same reads."""
+    tried, read, wrong = 0, 0, []
     for name, ((method, path), who) in itertools.product(("instructor", "learner"), sorted(listed_routes().items())):
         if name not in WHO.get(who, ()):
             continue
-        known, unknown = school.foreign, ("l-unknown", "unknown", "unknown")
+        known, unknown = school.foreign, ("l-unknown", "unknown", "unknown", "bk-unknown")
         urls = [url for ids in (known, unknown) if (url := about(path, *ids)) is not None]
         if not urls:
             continue
-        answers = [await school.ask(name, method, url, html=not path.startswith("/api/")) for url in urls]
+        html, answers, work = not path.startswith("/api/"), [], []
+        await school.ask(name, method, urls[1], html=html)  # from here on, roles and teams are cached
+        for url in urls:
+            reads.set(Counter())
+            answers.append(await school.ask(name, method, url, html=html))
+            work.append(dict(reads.get() or {}))
+            reads.set(None)
         texts = [shape(answer, ids) for answer, ids in zip(answers, (known, unknown), strict=True)]
         tried += 1
-        if answers[0].status_code != 404 or texts[0] != texts[1]:
-            wrong.append((name, method, path, answers[0].status_code, texts))
+        if answers[0].status_code != 404 or texts[0] != texts[1] or work[0] != work[1]:
+            wrong.append((name, method, path, answers[0].status_code, texts, work))
+        read += sum(work[0].values())
     assert not wrong, wrong[:5]
-    assert tried >= 25, tried
+    assert tried >= 40, tried
+    assert read >= tried, "what is counted is what requests read"
 
 
-def shape(answer: httpx.Response, ids: tuple[str, str, str]) -> str:
+def shape(answer: httpx.Response, ids: tuple[str, ...]) -> str:
     """The text without the id that was asked for."""
     text = answer.text
     for each in sorted(ids, key=len, reverse=True):
@@ -209,6 +243,11 @@ async def test_lists_counts_and_searches_have_what_is_theirs_alone(school: Schoo
         assert school.foreign[0] not in response.text.replace("ids=" + school.foreign[0], ""), (path, query)
     page = (await school.ask(name, "GET", "/api/lablets")).json()["items"]
     assert sorted(each["name"] for each in page) == school.visible_to[name]
+    classes = await school.ask(name, "GET", "/api/bookings")
+    if name == "learner":
+        assert classes.status_code == 403
+    else:
+        assert [each["name"] for each in classes.json()["items"]] == ["alpha-class"]
 
 
 @pytest.mark.parametrize("name", ["instructor", "learner"])

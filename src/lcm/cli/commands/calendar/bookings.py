@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lcm.cli.commands.calendar import class_links
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.options import ReasonOption, YesOption, make_command_group
@@ -195,6 +196,9 @@ async def cancel_booking(
     confirm_change(session, effects, f"Cancel {found.name}?", yes=yes)
     booking = await session.client.bookings.cancel(found.id, reason, number=number, version=found.version)
     _print_result(session, booking, "cancelled" if number is None else f"without class {number}")
+
+
+class_links.register(app)
 
 
 def _request(

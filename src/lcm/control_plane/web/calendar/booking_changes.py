@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.services import get_services
-from lcm.control_plane.web.auth import OperatorUser
+from lcm.control_plane.web.auth import CreatorUser
 from lcm.control_plane.web.calendar.booking_page import BookingId, ClassNumber, find_class, read_booking
 from lcm.control_plane.web.forms import (
     FormState,
@@ -44,17 +44,15 @@ _START_HINT: Final = "is not a date and a time; choose both, such as 2030-01-31T
 
 @router.get("/bookings/{booking_id}/classes/{number}/confirm-extend")
 async def confirm_extension(
-    request: Request, user: OperatorUser, booking_id: BookingId, number: ClassNumber
+    request: Request, user: CreatorUser, booking_id: BookingId, number: ClassNumber
 ) -> HTMLResponse:
     """By how much a class can end later."""
-    booking = await read_booking(get_services(request), booking_id)
+    booking = await read_booking(get_services(request), user, booking_id)
     return _render_extension(booking, find_class(booking, number), FormState({"minutes": str(_EXTENSIONS[1])}))
 
 
 @router.post("/bookings/{booking_id}/classes/{number}/extend")
-async def extend_class(
-    request: Request, user: OperatorUser, booking_id: BookingId, number: ClassNumber
-) -> HTMLResponse:
+async def extend_class(request: Request, user: CreatorUser, booking_id: BookingId, number: ClassNumber) -> HTMLResponse:
     """Let a class end later, and all of its labs with it."""
     fields, services = await read_form(request), get_services(request)
     form = FormState({name: form_field(fields, name) for name in _EXTENSION_FIELDS})
@@ -63,18 +61,16 @@ async def extend_class(
         key, version = form_key(request, user.caller, fields), form_version(fields)
         body = await services.bookings.extend(user.caller, booking_id, wanted, if_match=version, key=key)
     except (ValidationError, ProblemError) as error:
-        booking = await read_booking(services, booking_id)
+        booking = await read_booking(services, user, booking_id)
         shown = FormState(form.values, _problems(error, _EXTENSION_FIELDS, "minutes"))
         return _render_extension(booking, find_class(booking, number), shown, _status(error))
     return _done(f"{Booking.model_validate_json(body).name}: the class ends later")
 
 
 @router.get("/bookings/{booking_id}/classes/{number}/confirm-move")
-async def confirm_move(
-    request: Request, user: OperatorUser, booking_id: BookingId, number: ClassNumber
-) -> HTMLResponse:
+async def confirm_move(request: Request, user: CreatorUser, booking_id: BookingId, number: ClassNumber) -> HTMLResponse:
     """To which time a class is moved."""
-    booking = await read_booking(get_services(request), booking_id)
+    booking = await read_booking(get_services(request), user, booking_id)
     occurrence = find_class(booking, number)
     start = occurrence.start
     form = FormState({"start": start.at.isoformat(timespec="minutes"), "occurrence": start.occurrence or ""})
@@ -82,7 +78,7 @@ async def confirm_move(
 
 
 @router.post("/bookings/{booking_id}/classes/{number}/move")
-async def move_class(request: Request, user: OperatorUser, booking_id: BookingId, number: ClassNumber) -> HTMLResponse:
+async def move_class(request: Request, user: CreatorUser, booking_id: BookingId, number: ClassNumber) -> HTMLResponse:
     """Move a class to another time, if it fits there."""
     fields, services = await read_form(request), get_services(request)
     form = FormState({name: form_field(fields, name) for name in _MOVE_FIELDS})
@@ -92,46 +88,44 @@ async def move_class(request: Request, user: OperatorUser, booking_id: BookingId
         key, version = form_key(request, user.caller, fields), form_version(fields)
         body = await services.bookings.move(user.caller, booking_id, number, wanted, if_match=version, key=key)
     except (ValidationError, ProblemError) as error:
-        booking = await read_booking(services, booking_id)
+        booking = await read_booking(services, user, booking_id)
         shown = FormState(form.values, _problems(error, _MOVE_FIELDS, "start"))
         return _render_move(booking, find_class(booking, number), shown, _free_times(error), _status(error))
     return _done(f"{Booking.model_validate_json(body).name}: the class was moved")
 
 
 @router.get("/bookings/{booking_id}/confirm-cancel")
-async def confirm_cancel(request: Request, user: OperatorUser, booking_id: BookingId) -> HTMLResponse:
+async def confirm_cancel(request: Request, user: CreatorUser, booking_id: BookingId) -> HTMLResponse:
     """What is lost if all classes that are not over are cancelled."""
-    booking = await read_booking(get_services(request), booking_id)
+    booking = await read_booking(get_services(request), user, booking_id)
     return render_fragment("bookings/_confirm_cancel.html", booking=booking, occurrence=None, **_lost(booking, None))
 
 
 @router.get("/bookings/{booking_id}/classes/{number}/confirm-cancel")
 async def confirm_cancel_class(
-    request: Request, user: OperatorUser, booking_id: BookingId, number: ClassNumber
+    request: Request, user: CreatorUser, booking_id: BookingId, number: ClassNumber
 ) -> HTMLResponse:
     """What is lost if one class is cancelled."""
-    booking = await read_booking(get_services(request), booking_id)
+    booking = await read_booking(get_services(request), user, booking_id)
     found = find_class(booking, number)
     return render_fragment("bookings/_confirm_cancel.html", booking=booking, occurrence=found, **_lost(booking, number))
 
 
 @router.post("/bookings/{booking_id}/cancel")
-async def cancel_booking(request: Request, user: OperatorUser, booking_id: BookingId) -> HTMLResponse:
+async def cancel_booking(request: Request, user: CreatorUser, booking_id: BookingId) -> HTMLResponse:
     """Cancel all classes that are not over."""
     return await _cancel(request, user, booking_id, None)
 
 
 @router.post("/bookings/{booking_id}/classes/{number}/cancel")
-async def cancel_class(
-    request: Request, user: OperatorUser, booking_id: BookingId, number: ClassNumber
-) -> HTMLResponse:
+async def cancel_class(request: Request, user: CreatorUser, booking_id: BookingId, number: ClassNumber) -> HTMLResponse:
     """Cancel one class."""
     return await _cancel(request, user, booking_id, number)
 
 
-async def _cancel(request: Request, user: OperatorUser, booking_id: str, number: int | None) -> HTMLResponse:
+async def _cancel(request: Request, user: CreatorUser, booking_id: str, number: int | None) -> HTMLResponse:
     fields, services = await read_form(request), get_services(request)
-    booking = await read_booking(services, booking_id)
+    booking = await read_booking(services, user, booking_id)
     if _lost(booking, number)["typed"]:
         require_typed(fields, booking.name, "name of the booking")
     wanted = CancelBookingRequest(reason=form_reason(fields), number=number)

@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.services import Services, get_services
-from lcm.control_plane.web.auth import OperatorUser, WebUser
+from lcm.control_plane.web.auth import CreatorUser, WebUser
 from lcm.control_plane.web.calendar.booking_week import choose_week
-from lcm.control_plane.web.calendar.bookings_page import team_names
 from lcm.control_plane.web.calendar.schedules_page import zone_names
 from lcm.control_plane.web.forms import (
     WHOLE_FORM,
@@ -25,7 +24,7 @@ from lcm.control_plane.web.forms import (
     problem_by_field,
     read_form,
 )
-from lcm.control_plane.web.lablets.create import enabled_definitions
+from lcm.control_plane.web.lablets.create import enabled_definitions, teams_to_create_in
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment
 from lcm.core import clock
 from lcm.model.booking.record import Booking
@@ -59,7 +58,7 @@ _MORNING: Final = time(9)
 
 
 @router.get("/bookings/new")
-async def new_booking_form(request: Request, user: OperatorUser) -> HTMLResponse:
+async def new_booking_form(request: Request, user: CreatorUser) -> HTMLResponse:
     """The form for a class at nine o'clock, on the first day of the shown week that is not over."""
     query, now = request.query_params, clock.now()
     week = choose_week(query.get("zone", ""), query.get("week", ""), now)
@@ -76,21 +75,21 @@ async def new_booking_form(request: Request, user: OperatorUser) -> HTMLResponse
 
 
 @router.get("/bookings/preview")
-async def preview_booking(request: Request, user: OperatorUser) -> HTMLResponse:
+async def preview_booking(request: Request, user: CreatorUser) -> HTMLResponse:
     """Whether the class would fit as the form is filled in now, and what it costs. Changes nothing."""
     values = {name: request.query_params.get(name, "").strip() for name in _FIELDS}
     wanted, form = parse_booking_form({**values, "name": values["name"] or "preview"})
     if wanted is None:
         return render_fragment("bookings/_preview.html", preview=None, problems=form.problems)
     try:
-        preview = await get_services(request).bookings.preview(wanted)
+        preview = await get_services(request).bookings.preview(user.caller, wanted)
     except ProblemError as error:
         return render_fragment("bookings/_preview.html", preview=None, problems=_problems(error))
     return render_fragment("bookings/_preview.html", preview=preview, problems={})
 
 
 @router.post("/bookings/new")
-async def create_booking(request: Request, user: OperatorUser) -> HTMLResponse:
+async def create_booking(request: Request, user: CreatorUser) -> HTMLResponse:
     """Book the class. An invalid form and a class that does not fit are shown again, with everything that was typed."""
     fields, services = await read_form(request), get_services(request)
     wanted, form = parse_booking_form({name: form_field(fields, name) for name in _FIELDS})
@@ -154,7 +153,8 @@ async def _render_form(
         preview=preview,
         problems=form.problems,
         definitions=await enabled_definitions(services.context.store, user.caller.scope),
-        teams=sorted((await team_names(services)).values()),
+        teams=sorted((await teams_to_create_in(services, user)).values()),
+        user=user,
         regions=services.context.regions,
         zones=zone_names(),
     )

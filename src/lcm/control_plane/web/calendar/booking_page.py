@@ -11,7 +11,8 @@ from fastapi.responses import HTMLResponse
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import LABLETS, TEAMS
 from lcm.control_plane.services import Services, get_services
-from lcm.control_plane.web.auth import CurrentUser, WebUser, is_fragment
+from lcm.control_plane.teams.visibility import manages
+from lcm.control_plane.web.auth import InstructorUser, WebUser, is_fragment
 from lcm.control_plane.web.lablets.list_page import worker_names
 from lcm.control_plane.web.rendering import render_fragment, render_page
 from lcm.core import clock
@@ -24,6 +25,7 @@ from lcm.model.problems import ProblemCode
 from lcm.model.team import Team
 
 if TYPE_CHECKING:
+    from lcm.control_plane.auth.roles import Scope
     from lcm.control_plane.store.port import Store
 
 router = APIRouter(include_in_schema=False)
@@ -61,10 +63,10 @@ class Seat:
 
 
 @router.get("/bookings/{booking_id}")
-async def booking_page(request: Request, user: CurrentUser, booking_id: BookingId) -> HTMLResponse:
+async def booking_page(request: Request, user: InstructorUser, booking_id: BookingId) -> HTMLResponse:
     """The whole page, or only the part that changes."""
     services = get_services(request)
-    booking = await read_booking(services, booking_id)
+    booking = await read_booking(services, user, booking_id)
     values = {"booking": booking, "team": await _team_name(services.context.store, booking), **_changes(user, booking)}
     if is_fragment(request):
         return render_fragment("bookings/_booking.html", user=user, **values)
@@ -72,12 +74,14 @@ async def booking_page(request: Request, user: CurrentUser, booking_id: BookingI
 
 
 @router.get("/bookings/{booking_id}/classes/{number}")
-async def class_page(request: Request, user: CurrentUser, booking_id: BookingId, number: ClassNumber) -> HTMLResponse:
+async def class_page(
+    request: Request, user: InstructorUser, booking_id: BookingId, number: ClassNumber
+) -> HTMLResponse:
     """The whole page, or only the part that changes."""
     services = get_services(request)
-    booking = await read_booking(services, booking_id)
+    booking = await read_booking(services, user, booking_id)
     occurrence = find_class(booking, number)
-    seats = await read_seats(services.context.store, booking, occurrence)
+    seats = await read_seats(services.context.store, user.caller.scope, booking, occurrence)
     worker_ids = sorted({each.lablet.worker_id for each in seats if each.lablet and each.lablet.worker_id})
     values: dict[str, Any] = {
         "booking": booking,
@@ -95,9 +99,9 @@ async def class_page(request: Request, user: CurrentUser, booking_id: BookingId,
     return await render_page(request, user, "bookings/class.html", here="bookings", title=title, **values)
 
 
-async def read_booking(services: Services, booking_id: str) -> Booking:
-    """One booking."""
-    return Booking.model_validate_json((await services.bookings.get(booking_id)).body)
+async def read_booking(services: Services, user: WebUser, booking_id: str) -> Booking:
+    """One booking that the user may see."""
+    return Booking.model_validate_json((await services.bookings.get(user.caller, booking_id)).body)
 
 
 def find_class(booking: Booking, number: int) -> BookingOccurrence:
@@ -109,11 +113,12 @@ def find_class(booking: Booking, number: int) -> BookingOccurrence:
     return found
 
 
-async def read_seats(store: Store, booking: Booking, occurrence: BookingOccurrence) -> list[Seat]:
-    """All seats of a class, those with a problem first."""
+async def read_seats(store: Store, scope: Scope, booking: Booking, occurrence: BookingOccurrence) -> list[Seat]:
+    """All seats of a class, those with a problem first. A lablet that went to another team is not shown."""
     ids = {number: seat_id(booking, occurrence.number, number) for number in range(1, booking.seats + 1)}
     stored = await store.get_many(LABLETS, list(ids.values()))
-    lablets = {key: Lablet.model_validate_json(each.body) for key, each in stored.items()}
+    found = {key: Lablet.model_validate_json(each.body) for key, each in stored.items()}
+    lablets = {key: each for key, each in found.items() if scope.sees(each.team, each.owner)}
     learners = dict(enumerate(booking.learners, 1))
     seats = [Seat(number, learners.get(number, ""), lablets.get(key)) for number, key in ids.items()]
     return sorted(seats, key=lambda each: (each.urgency, each.number))
@@ -121,9 +126,10 @@ async def read_seats(store: Store, booking: Booking, occurrence: BookingOccurren
 
 def _changes(user: WebUser, booking: Booking) -> dict[str, Any]:
     """What the user may change now, by the number of the class."""
-    now = clock.now()
-    ahead = [each for each in booking.open_occurrences if each.ends_at > now] if user.can_operate else []
+    now, may_change = clock.now(), manages(user.caller, booking.team)
+    ahead = [each for each in booking.open_occurrences if each.ends_at > now] if may_change else []
     return {
+        "may_change": may_change,
         "open": {each.number for each in ahead},
         "movable": {each.number for each in ahead if each.status is BookingStatus.CONFIRMED},
         "under_way": {each.number for each in ahead if each.status in UNDER_WAY},

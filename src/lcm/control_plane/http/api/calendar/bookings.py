@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
-from lcm.control_plane.http.deps import IdempotencyKeyDep, IfMatchDep, Operator, Viewer
+from lcm.control_plane.http.deps import IdempotencyKeyDep, IfMatchDep, Instructor, InstructorWriter
 from lcm.control_plane.http.errors import error_responses
 from lcm.control_plane.http.pagination import BookingPage, Cursor, Limit, raw_page, versioned_response
 from lcm.control_plane.http.query_params import BookingStatuses, parse_booking_statuses
@@ -22,6 +22,7 @@ from lcm.model.booking.requests import (
     ExtendBookingRequest,
     MoveOccurrenceRequest,
 )
+from lcm.model.booking.seat_links import ClassSeatLinks, CreateClassLinksRequest, RevokedClassLinks
 
 router = APIRouter(prefix="/api/bookings", tags=["bookings"], responses=error_responses(401, 403, 422, 429))
 
@@ -32,7 +33,7 @@ OccurrenceNumber = Annotated[int, Path(ge=1, le=MAX_REPEATS, description="The cl
 @router.get("", response_model=BookingPage)
 async def list_bookings(
     request: Request,
-    caller: Viewer,
+    caller: Instructor,
     since: Annotated[
         RequestedTime | None, Query(alias="from", description="Only bookings whose last class ends after this time.")
     ] = None,
@@ -46,7 +47,7 @@ async def list_bookings(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """List bookings by the time of their first class. Each has all of its classes."""
+    """List bookings by the time of their first class, each with all of its classes. Instructors see their teams'."""
     any_of: dict[str, list[FieldValue]] = {}
     if statuses := parse_booking_statuses("status", status):
         any_of["status"] = list(statuses)
@@ -57,32 +58,32 @@ async def list_bookings(
         at_least={} if since is None else {"ends_at": since.isoformat()},
         below={} if to is None else {"starts_at": to.isoformat()},
     )
-    return raw_page(await get_services(request).bookings.page(where, Sort("starts_at"), cursor, limit))
+    return raw_page(await get_services(request).bookings.page(caller, where, Sort("starts_at"), cursor, limit))
 
 
 @router.post("", status_code=201, response_model=Booking, responses=error_responses(404, 409))
 async def create_booking(
-    request: Request, caller: Operator, body: CreateBookingRequest, key: IdempotencyKeyDep
+    request: Request, caller: InstructorWriter, body: CreateBookingRequest, key: IdempotencyKeyDep
 ) -> Response:
     """Book seats for a class. A refusal (409, `booking_refused`) has the answer of the preview in `current`."""
     return versioned_response(await get_services(request).bookings.create(caller, body, key), 201)
 
 
 @router.post("/preview", responses=error_responses(404, 409))
-async def preview_booking(request: Request, caller: Operator, body: CreateBookingRequest) -> BookingPreview:
+async def preview_booking(request: Request, caller: InstructorWriter, body: CreateBookingRequest) -> BookingPreview:
     """Preview a booking: whether it fits, what is short, when it would fit, and what it costs. Nothing is stored."""
-    return await get_services(request).bookings.preview(body)
+    return await get_services(request).bookings.preview(caller, body)
 
 
 @router.get("/{booking_id}", response_model=Booking, responses=error_responses(404))
-async def get_booking(request: Request, caller: Viewer, booking_id: BookingId) -> Response:
+async def get_booking(request: Request, caller: Instructor, booking_id: BookingId) -> Response:
     """Get one booking with all of its classes."""
-    return versioned_response((await get_services(request).bookings.get(booking_id)).body)
+    return versioned_response((await get_services(request).bookings.get(caller, booking_id)).body)
 
 
 @router.delete("/{booking_id}", response_model=Booking, responses=error_responses(404, 409, 412))
 async def delete_booking(
-    request: Request, caller: Operator, booking_id: BookingId, if_match: IfMatchDep, key: IdempotencyKeyDep
+    request: Request, caller: InstructorWriter, booking_id: BookingId, if_match: IfMatchDep, key: IdempotencyKeyDep
 ) -> Response:
     """Cancel a booking: all classes that are not over. Its record is kept."""
     record = await get_services(request).bookings.cancel(
@@ -94,7 +95,7 @@ async def delete_booking(
 @router.post("/{booking_id}/cancel", response_model=Booking, responses=error_responses(404, 409, 412))
 async def cancel_booking(
     request: Request,
-    caller: Operator,
+    caller: InstructorWriter,
     booking_id: BookingId,
     if_match: IfMatchDep,
     key: IdempotencyKeyDep,
@@ -110,7 +111,7 @@ async def cancel_booking(
 @router.post("/{booking_id}/extend", response_model=Booking, responses=error_responses(404, 409, 412))
 async def extend_booking(
     request: Request,
-    caller: Operator,
+    caller: InstructorWriter,
     booking_id: BookingId,
     body: ExtendBookingRequest,
     if_match: IfMatchDep,
@@ -124,7 +125,7 @@ async def extend_booking(
 @router.patch("/{booking_id}/occurrences/{number}", response_model=Booking, responses=error_responses(404, 409, 412))
 async def move_booking_occurrence(
     request: Request,
-    caller: Operator,
+    caller: InstructorWriter,
     booking_id: BookingId,
     number: OccurrenceNumber,
     body: MoveOccurrenceRequest,
@@ -134,3 +135,24 @@ async def move_booking_occurrence(
     """Move one class to another time. That is refused (409, `booking_refused`) if it does not fit then."""
     record = await get_services(request).bookings.move(caller, booking_id, number, body, if_match=if_match, key=key)
     return versioned_response(record)
+
+
+@router.post("/{booking_id}/occurrences/{number}/seat-links", status_code=201, responses=error_responses(404, 409))
+async def create_class_seat_links(
+    request: Request,
+    caller: InstructorWriter,
+    booking_id: BookingId,
+    number: OccurrenceNumber,
+    body: CreateClassLinksRequest | None = None,
+) -> ClassSeatLinks:
+    """Create a seat link for each seat of a class whose learner does not sign in. Only this response contains them."""
+    expires_at = None if body is None else body.expires_at
+    return await get_services(request).class_links.create(caller, booking_id, number, expires_at)
+
+
+@router.delete("/{booking_id}/occurrences/{number}/seat-links", responses=error_responses(404))
+async def revoke_class_seat_links(
+    request: Request, caller: InstructorWriter, booking_id: BookingId, number: OccurrenceNumber
+) -> RevokedClassLinks:
+    """Revoke all seat links of a class: what they have opened ends."""
+    return RevokedClassLinks(revoked=await get_services(request).class_links.revoke(caller, booking_id, number))
