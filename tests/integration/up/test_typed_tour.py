@@ -134,6 +134,8 @@ GUIDE = {
     "lcm bookings": "lcm bookings list",
     "lcm bookings extend": "lcm bookings extend monday --by 30m",
     "lcm bookings move": "lcm bookings move monday --class 2 --start {later}",
+    "lcm bookings seat-links NAME": "lcm bookings seat-links monday",
+    "lcm bookings seat-links NAME --revoke": "lcm bookings seat-links monday --revoke --yes",
     "lcm bookings cancel --class": "lcm bookings cancel monday --class 2 --yes",
     "lcm bookings cancel": "lcm bookings cancel monday --yes",
     "lcm definitions disable NAME@VERSION": "lcm definitions disable two-routers@1 --yes",
@@ -168,6 +170,7 @@ NOT_TYPED = {
 REJECTED = {
     "lcm workers trust NAME": "there is no certificate to trust",
     "lcm workers retry NAME": "FAILED",
+    "lcm bookings seat-links NAME": "has no labs yet",
     "lcm breaker reset REGION": "no breaker is open",
     "lcm workers adopt NAME": "only an imported worker can be adopted",
 }

@@ -337,6 +337,7 @@ CONTROLLER_ROUTES: Final = {
         GET /health
         GET /info
         GET /metrics
+        GET /openapi.json
         GET /ready
     """,
     "admins": """
