@@ -80,6 +80,12 @@ async def test_of_two_lablets_at_once_the_limit_lets_one_in(school: School) -> N
     assert (await create(school, "instructor")).status_code == 201
 
 
+async def test_a_class_of_lablets_is_created_at_once(school: School) -> None:
+    """Each writes the record of the team, and none gives up because of the others."""
+    answers = await asyncio.gather(*(create(school, "instructor") for _ in range(30)))
+    assert {answer.status_code for answer in answers} == {201}
+
+
 async def test_a_lablet_lasts_no_longer_than_its_team_allows(school: School) -> None:
     await school.admin("PATCH", "/api/teams/blue", limits={"max_lifetime_minutes": 60})
     assert (await create(school, "instructor")).json()["time_to_live_minutes"] == 60
