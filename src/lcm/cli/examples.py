@@ -83,7 +83,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bookings extend": ("lcm bookings extend bgp1 --by 30m",),
     "bookings move": ("lcm bookings move bgp1 --class 2 --start 2026-11-24T09:00",),
     "bookings cancel": ("lcm bookings cancel bgp1 --class 2 --yes",),
-    "bookings seat-links": ("lcm bookings seat-links bgp1 > links.csv", "lcm bookings seat-links bgp1 --revoke --yes"),
+    "bookings seat-links": ("lcm bookings seat-links bgp1", "lcm bookings seat-links bgp1 --revoke --yes"),
     "schedules list": ("lcm schedules list",),
     "schedules get": ("lcm schedules get office-hours",),
     "schedules create": (
