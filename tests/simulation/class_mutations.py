@@ -49,8 +49,8 @@ CLASS_MUTATIONS = (
     Mutation(
         "a worker for a walk-in takes the place of a class",
         "control_plane/bookings/protection.py",
-        "    if shortage is not None:",
-        "    if False:",
+        '    if shortage is not None:\n        raise _booked_problem(shortage, f"the workers',
+        '    if False:\n        raise _booked_problem(shortage, f"the workers',
         _AUTUMN,
     ),
     Mutation(
