@@ -300,3 +300,82 @@ async def test_an_older_leader_carries_nothing_out(school: School) -> None:
     refused = await school.plane.ask("POST", path, role=CONTROLLER, headers=headers)
     assert (refused.status_code, refused.json()["code"]) == (409, "stale_leader")
     assert await school.workers() == []
+
+
+async def test_two_extensions_at_once_leave_room_for_the_class_that_follows(school: School) -> None:
+    """Each fits alone; together they would take time of the next class."""
+    await school.set_limit(WORKERS_NEEDED)
+    first = await school.book()
+    warm_up = datetime.fromisoformat(first["occurrences"][0]["starts_at"]) - datetime.fromisoformat(
+        first["occurrences"][0]["warm_up_at"]
+    )
+    ends = datetime.fromisoformat(first["occurrences"][0]["ends_at"])
+    start = (ends + timedelta(minutes=45) + warm_up).strftime("%Y-%m-%dT%H:%M")
+    body = {"name": "next", "definition": "lab", "seats": SEATS, "start": start, "zone": "UTC", "duration_minutes": 60}
+    assert (await school.post("/api/bookings", body)).status_code == 201
+    path = f"/api/bookings/{first['id']}/extend"
+    answers = await asyncio.gather(*(school.post(path, {"minutes": 30}) for _ in range(2)))
+    assert sorted(each.status_code for each in answers) == [200, 409]
+    (refused,) = [each.json() for each in answers if each.status_code == 409]
+    assert refused["code"] == "booking_refused"
+    assert datetime.fromisoformat((await school.occurrence())["ends_at"]) == ends + timedelta(minutes=30)
+
+
+async def test_a_class_that_takes_place_is_extended(school: School) -> None:
+    await school.warm_up()
+    await school.wait_until("starts_at", minutes=1)
+    assert (await school.advance())["status"] == "ACTIVE"
+    before = datetime.fromisoformat((await school.occurrence())["ends_at"])
+    assert (await school.post(f"/api/bookings/{school.booking['id']}/extend", {"minutes": 30})).status_code == 200
+    occurrence = await school.advance()
+    ends = before + timedelta(minutes=30)
+    assert (occurrence["status"], datetime.fromisoformat(occurrence["ends_at"])) == ("ACTIVE", ends)
+    assert {each.booked_until for each in await school.booked()} == {ends}
+    assert {each.ends_at for each in await school.seats()} == {ends}
+    await asyncio.sleep((before - clock.now()).total_seconds() + 60)
+    assert (await school.advance())["status"] == "ACTIVE", "the former end has passed"
+    await school.wait_until("ends_at")
+    assert (await school.advance())["status"] == "ENDED"
+
+
+async def test_an_extension_that_nobody_carries_out_before_the_former_end_is_caught_up(school: School) -> None:
+    """The control plane is away from before the former end until after the new one."""
+    await school.warm_up()
+    await school.wait_until("ends_at", minutes=-5)
+    assert (await school.post(f"/api/bookings/{school.booking['id']}/extend", {"minutes": 30})).status_code == 200
+    await school.wait_until("ends_at", minutes=5)
+    assert (await school.advance())["status"] == "ENDED"
+    assert await school.booked() == []
+    assert {each.status for each in await school.seats()} == {"TERMINATED"}
+
+
+async def test_a_worker_held_during_a_class_puts_it_at_risk_until_the_release(school: School) -> None:
+    await school.set_limit(WORKERS_NEEDED)
+    first, *_ = await school.warm_up()
+    await school.wait_until("starts_at", minutes=1)
+    held = await school.post(f"/api/workers/{first.id}/hold", {"reason": "a look"})
+    assert held.status_code < 300, held.text
+    occurrence = await school.advance()
+    assert occurrence["status"] == "ACTIVE"
+    assert f"{first.name} is on hold by operator: a look" in occurrence["at_risk"]["missing"]
+    assert "MAX_WORKERS_PER_REGION 3" in occurrence["at_risk"]["missing"]
+
+
+async def test_the_plan_says_when_a_class_changes_and_it_does(school: School) -> None:
+    await school.book()
+    planned = await boundaries(school)
+    occurrence = await school.occurrence()
+    times = [occurrence[name] for name in ("warm_up_at", "starts_at", "ends_at")]
+    assert planned == list(zip(("WARMING", "ACTIVE", "ENDED"), times, strict=True))
+    status = "CONFIRMED"
+    for number, (following, at) in enumerate(planned, start=1):
+        await asyncio.sleep((datetime.fromisoformat(at) - clock.now()).total_seconds() - 1)
+        assert (await school.advance())["status"] == status, "not earlier"
+        await asyncio.sleep(2)
+        assert (await school.advance())["status"] == (status := following)
+        assert await boundaries(school) == planned[number:]
+
+
+async def boundaries(school: School) -> list[tuple[str, str]]:
+    plan = (await school.plane.ask("GET", "/api/plan", role=Role.VIEWER)).json()
+    return [(each["status"], each["at"]) for each in plan["booking_boundaries"]]
