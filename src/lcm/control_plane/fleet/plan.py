@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.bookings.plan import plan_booking_boundaries
+from lcm.control_plane.calendar.booking_plan import plan_booking_boundaries
 from lcm.control_plane.calendar.schedule_plan import plan_boundaries, plan_schedule_changes
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
 from lcm.control_plane.lablets.planning import (
