@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections import Counter
-from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from tests.simulation.invariants.coverage import after_all, never
 from tests.simulation.scenarios.catalog import SCENARIOS
+from tests.support.run.once import once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 SEEDS = 12
 PARTS = 8  # each in a time of its own: all days together take minutes on a loaded machine
+
+
+class Part(NamedTuple):
+    """How a part of the days went."""
+
+    code: int
+    stdout: str
+    stderr: str
 
 
 def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
@@ -29,12 +43,17 @@ def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProce
     )
 
 
-@cache
-def part(number: int) -> subprocess.CompletedProcess[str]:
-    """Run a part of the scenarios and seeds, once."""
-    return simulate(
-        "--scenarios", "--seeds", str(SEEDS), "--jobs", "1", "--part", f"{number}/{PARTS}", "--coverage"
-    )  # fmt: skip
+@pytest.fixture
+def part(run_folder: Path) -> Callable[[int], Part]:
+    """Runs a part of the scenarios and seeds, once for all workers."""
+
+    def run(number: int) -> str:
+        process = simulate(
+            "--scenarios", "--seeds", str(SEEDS), "--jobs", "1", "--part", f"{number}/{PARTS}", "--coverage"
+        )  # fmt: skip
+        return json.dumps(Part(process.returncode, process.stdout, process.stderr))
+
+    return lambda number: Part(*json.loads(once(run_folder / f"simulation-{number}.json", lambda: run(number))))
 
 
 def days(number: int) -> int:
@@ -44,14 +63,14 @@ def days(number: int) -> int:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(1, PARTS + 1))
-def test_all_invariants_hold(number: int) -> None:
-    process = part(number)
-    assert process.returncode == 0, process.stdout + process.stderr
-    assert f"{days(number)} seeds, 0 with violations" in process.stdout
+def test_all_invariants_hold(number: int, part: Callable[[int], Part]) -> None:
+    code, stdout, stderr = part(number)
+    assert code == 0, stdout + stderr
+    assert f"{days(number)} seeds, 0 with violations" in stdout
 
 
 @pytest.mark.timeout(1800)  # alone, it runs all parts
-def test_everything_that_can_happen_does() -> None:
+def test_everything_that_can_happen_does(part: Callable[[int], Part]) -> None:
     outputs = "".join(part(number).stdout for number in range(1, PARTS + 1))
     covered = Counter(re.findall(r"^ *\d+  (.+)$", outputs, re.MULTILINE))
     assert sum(days(number) for number in range(1, PARTS + 1)) == SEEDS + len(SCENARIOS)

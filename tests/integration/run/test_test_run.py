@@ -25,10 +25,17 @@ CONFTEST = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.conftest 
 def run(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     """Start pytest on a file of tests, as a run of its own."""
 
-    def start(source: str, *arguments: str, sigint_ignored: bool = False) -> subprocess.Popen[str]:
+    def start(
+        source: str,
+        *arguments: str,
+        file: str = "test_it.py",
+        sigint_ignored: bool = False,
+        own_session: bool = False,
+    ) -> subprocess.Popen[str]:
         (tmp_path / "conftest.py").write_text(CONFTEST)
         (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout_method = thread\n")
-        (tmp_path / "test_it.py").write_text(source)
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(source)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
         command = [
             sys.executable,
@@ -42,7 +49,13 @@ def run(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN) if sigint_ignored else None
         try:
             return subprocess.Popen(
-                command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                command,
+                env=environment,
+                cwd=tmp_path,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=own_session,
             )
         finally:
             if before is not None:
@@ -113,6 +126,54 @@ def test_bad(): assert "left" == "right"
     assert "FAILED test_it.py::test_bad - AssertionError: assert 'left' == 'right'" in output
     assert "ERROR test_it.py::test_bad - ValueError: the server does not stop" in output
     assert output.strip().splitlines()[-1].startswith("1 passed, 2 failed, ")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--workers", "2")], ids=["alone", "workers"])
+def test_a_run_that_is_interrupted_says_how_it_went(
+    run: Callable[..., subprocess.Popen[str]], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    note = tmp_path / "note"
+    source = f"""
+import os, time
+def test_good(): pass
+def test_long():
+    with open({str(note)!r}, "w") as file:
+        file.write(f"{{os.getpid()}}\\n")
+    time.sleep(1000)
+"""
+    running = run(source, *arguments, own_session=True)
+    wait_until(lambda: note.exists() and note.read_text().endswith("\n"), "the test runs")
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does, to all processes of the run
+    output, _ = running.communicate(timeout=PATIENCE)
+    assert re.fullmatch(r"[01] passed, 0 failed, \d+ seconds", output.strip().splitlines()[-1]), output
+    assert "KeyboardInterrupt" in output
+    assert running.returncode == 2
+    assert not Path(f"/proc/{note.read_text().strip()}").exists()
+
+
+def test_tests_that_share_no_server_run_side_by_side_and_share_what_one_of_them_made(
+    run: Callable[..., subprocess.Popen[str]],
+) -> None:
+    source = f"""
+import os, time
+import pytest
+from tests.support.run.once import once
+@pytest.mark.parametrize(("mine", "other"), [("first", "second"), ("second", "first")])
+def test_both(run_folder, mine, other):
+    (run_folder / mine).touch()
+    deadline = time.monotonic() + {PATIENCE}
+    while not (run_folder / other).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    def make():
+        with (run_folder / "calls").open("a") as calls:
+            calls.write("made ")
+        return "text"
+    assert once(run_folder / "made.txt", make) == "text"
+    assert (run_folder / "calls").read_text() == "made "
+"""
+    output, _ = run(source, "--workers", "2", file="tests/platform/test_both.py").communicate(timeout=2 * PATIENCE)
+    assert "2 passed, 0 failed, " in output, output
 
 
 def test_nothing_is_left_of_a_killed_run(run: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:

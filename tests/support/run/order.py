@@ -1,7 +1,8 @@
-"""The order of the files of a run: the longest first, and those that wait beside those that compute.
+"""What is handed out to workers, and in which order: the longest first, what waits beside what computes.
 
 Some files wait for processes and leases most of the time, others need a processor for themselves. If the waiting ones
-ran side by side, processors would idle, and later be too few.
+ran side by side, processors would idle, and later be too few. A file whose tests share no server is handed out test by
+test: at the end of a run no worker is left with a long one while the others idle.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ T = TypeVar("T")
 
 WAITING = (
     "tests/integration/controllers/lablet/test_fifty_lablets",
+    "tests/integration/controllers/worker/test_whole_path",
     "tests/integration/controllers",
     "tests/integration/up",
     "tests/soak",
@@ -27,32 +29,32 @@ WAITING = (
     "tests/integration/coordination",
 )
 COMPUTING = (
-    "tests/simulation",
     "tests/integration/control_plane/test_schemathesis",
-    "tests/platform/test_fifty_lablets",
-    "tests/platform/test_idle_detection",
-    "tests/platform/test_waiting",
     "tests/integration/browser/test_accessibility",
-    "tests/platform",
+    "tests/simulation/test_seeds",
+    "tests/simulation",
+    "tests/platform/test_fifty_lablets",
     "tests/integration/browser",
     "tests/integration",
     "tests/contract",
+    "tests/platform",
 )
+TEST_BY_TEST = ("tests/simulation", "tests/platform")
 
 
-class Files:
-    """The files of a run, handed out one by one so that there is something to compute while others wait."""
+class Batches:
+    """Files and single tests of a run, handed out so that there is something to compute while others wait."""
 
     def __init__(self, node_ids: Sequence[str], *, in_order: bool, processors: int | None = None) -> None:
         self._tests: dict[str, list[int]] = {}
         for number, node_id in enumerate(node_ids):
-            self._tests.setdefault(_file(node_id), []).append(number)
+            self._tests.setdefault(_batch(node_id), []).append(number)
         self._processors = processors or len(os.sched_getaffinity(0))
         self._is_waiting = {} if in_order else {name: name.startswith(WAITING) for name in self._tests}
         self._left = list(self._tests)
 
     def take(self, under_way: Sequence[str]) -> str | None:
-        """The next file: one that computes while a processor is free, else one that waits."""
+        """The next batch: one that computes while a processor is free, else one that waits."""
         computing = sum(not self._is_waiting.get(name, False) for name in under_way)
         wanted = computing >= self._processors
         fitting = (name for name in self._left if self._is_waiting.get(name, wanted) == wanted)
@@ -62,8 +64,12 @@ class Files:
         return taken
 
     def tests(self, name: str) -> list[int]:
-        """The positions of a file's tests in the run."""
+        """The positions of a batch's tests in the run."""
         return self._tests[name]
+
+
+def _batch(node_id: str) -> str:
+    return node_id if node_id.startswith(TEST_BY_TEST) else _file(node_id)
 
 
 def _file(node_id: str) -> str:

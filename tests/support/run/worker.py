@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from _pytest.terminal import TerminalReporter
 
+NAME = "worker"  # of the plugin that each worker is, and the process that collects is not
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 # Servers of the session are stopped within it.
 _END = 120.0
@@ -27,7 +28,7 @@ _END = 120.0
 
 @dataclass(frozen=True)
 class Asks:
-    """The worker is ready for a file."""
+    """The worker is ready for a file, or for a test that is handed out alone."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Broke:
 
 
 class Worker:
-    """Runs file after file, and tells the process that collected them how it went."""
+    """Runs batch after batch, and tells the process that collected them how it went."""
 
     def __init__(self, session: pytest.Session, connection: Connection, name: str) -> None:
         self._session = session
@@ -68,7 +69,7 @@ class Worker:
         code = 1
         try:
             self._become_a_worker()
-            last = self._run_files()
+            last = self._run_batches()
             faulthandler.dump_traceback_later(_END, exit=True)
             if last is not None:
                 self._end_session(last)
@@ -94,14 +95,14 @@ class Worker:
         assert reporter is not None
         plugins.unregister(reporter)
         plugins.register(_Silent(reporter), "terminalreporter")
-        plugins.register(self, "worker")
+        plugins.register(self, NAME)
         factory = self._config._tmp_path_factory  # type: ignore[attr-defined]
         factory._basetemp = factory.getbasetemp() / self._name
         factory._basetemp.mkdir(0o700)
 
-    def _run_files(self) -> pytest.Item | None:
+    def _run_batches(self) -> pytest.Item | None:
         item = None
-        while tests := self._next_file():
+        while tests := self._next_batch():
             items = [self._session.items[test] for test in tests]
             # What belongs to the file is torn down at its end, what belongs to the session is kept for the next.
             following = [*items[1:], cast("pytest.Item", self._session)]
@@ -111,7 +112,7 @@ class Worker:
                 self._report()
         return item
 
-    def _next_file(self) -> Sequence[int]:
+    def _next_batch(self) -> Sequence[int]:
         self._connection.send(Asks())
         tests: Sequence[int] = self._connection.recv()
         return tests

@@ -1,8 +1,8 @@
 """Runs tests in several processes: `--workers 4`.
 
 All tests are collected once, then the workers are forked: reading hundreds of files takes long, and would take as long
-in each worker. A file is handed out when a worker has none. A worker that crashed or was stuck ends the run, and is
-named by the test that it ran.
+in each worker. A worker that has none is handed a file, or a single test where tests share no server. A worker that
+crashed or was stuck ends the run, and is named by the test that it ran.
 """
 
 from __future__ import annotations
@@ -20,17 +20,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.run.order import Files
-from tests.support.run.worker import Asks, Broke, Reported, Started, Worker
+from tests.support.run.order import Batches
+from tests.support.run.worker import NAME, Asks, Broke, Reported, Started, Worker
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+    from pathlib import Path
 
     from _pytest.terminal import TerminalReporter
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--workers", type=int, default=0, metavar="N", help="run test files in N processes")
+    parser.addoption("--workers", type=int, default=0, metavar="N", help="run tests in N processes")
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
+    """A folder that all workers of this run share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if pytestconfig.pluginmanager.has_plugin(NAME) else folder
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -55,7 +63,7 @@ class _Process:
     ended: int  # readable when it has
     connection: Connection
     test: int | None = None  # the one that it runs, or ran last
-    file: str | None = None
+    batch: str | None = None
     is_done: bool = False
 
 
@@ -70,7 +78,7 @@ class _Run:
         self._session = session
         self._config = session.config
         in_order = self._config.getoption("--shuffle") is not None
-        self._files = Files([item.nodeid for item in session.items], in_order=in_order)
+        self._batches = Batches([item.nodeid for item in session.items], in_order=in_order)
         self._processes: list[_Process] = []
 
     def start(self, count: int) -> None:
@@ -89,7 +97,7 @@ class _Run:
             self._processes.append(_Process(pid, os.pidfd_open(pid), ours))
 
     def finish(self) -> None:
-        """Hand out files and take reports until all workers have ended."""
+        """Hand out batches and take reports until all workers have ended."""
         while running := [process for process in self._processes if not process.is_done]:
             ready = set(wait([handle for process in running for handle in (process.connection, process.ended)]))
             for process in running:
@@ -110,9 +118,11 @@ class _Run:
     def _take(self, process: _Process, message: object) -> None:
         match message:
             case Asks():
-                process.file = None
-                process.file = self._files.take([other.file for other in self._processes if other.file is not None])
-                process.connection.send(self._files.tests(process.file) if process.file is not None else [])
+                process.batch = None
+                process.batch = self._batches.take(
+                    [other.batch for other in self._processes if other.batch is not None]
+                )
+                process.connection.send(self._batches.tests(process.batch) if process.batch is not None else [])
             case Started(test):
                 process.test = test
             case Reported():
