@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.support.run import sockets, tasks, watchdog
@@ -45,6 +46,9 @@ def pytest_configure() -> None:
     # By default an example that takes 200 ms fails: a busy host needs that now and then.
     settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("any-speed")
+    # By default a logged traceback is rendered by rich, which takes seconds each.
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tests.unit.conftest import (
     clock_is_reset,
-    plain_tracebacks,
     pytest_asyncio_loop_factories,
     registry,
     virtual_clock,
 )
 
-__all__ = ["clock_is_reset", "plain_tracebacks", "pytest_asyncio_loop_factories", "registry", "virtual_clock"]
+__all__ = ["clock_is_reset", "pytest_asyncio_loop_factories", "registry", "virtual_clock"]

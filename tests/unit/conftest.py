@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import pytest_asyncio
 import structlog
 from prometheus_client import CollectorRegistry
 
-from lcm.core import clock
+from lcm.core import clock, logs
 from tests.support.run import tasks
 from tests.support.virtual.time import StandingTime, VirtualClock, VirtualTimeLoop
 
@@ -69,11 +70,17 @@ async def virtual_clock(clock_is_reset: None) -> AsyncIterator[VirtualClock]:
         await tasks.assert_none_is_left()  # while the clock is virtual
 
 
-@pytest.fixture(autouse=True, scope="session")
-def plain_tracebacks() -> None:
-    """Rendering rich tracebacks takes seconds each."""
-    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
+@pytest.fixture
+def logging_as_it_was() -> Iterator[None]:
+    """`configure_logging` is for a whole process; other tests of this one must not see it."""
+    root = logging.getLogger()
+    level, configured = root.level, structlog.get_config()
+    yield
+    logging.captureWarnings(capture=False)
+    for handler in [handler for handler in root.handlers if isinstance(handler, logs._Handler)]:
+        root.removeHandler(handler)
+    root.setLevel(level)
+    structlog.configure(**configured)
 
 
 @pytest.fixture

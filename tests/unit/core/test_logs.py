@@ -7,16 +7,13 @@ import json
 import logging
 import warnings
 from datetime import UTC, datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import structlog
 
-from lcm.core import clock, logs
+from lcm.core import clock
 from lcm.core.logs import configure_logging
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Terminal(io.StringIO):
@@ -29,16 +26,7 @@ class StoppedClock(clock.SystemClock):
         return datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=timezone(timedelta(hours=1)))
 
 
-@pytest.fixture(autouse=True)
-def _as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    level = root.level
-    yield
-    logging.captureWarnings(capture=False)
-    for handler in [handler for handler in root.handlers if isinstance(handler, logs._Handler)]:
-        root.removeHandler(handler)
-    root.setLevel(level)
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 
 @pytest.fixture

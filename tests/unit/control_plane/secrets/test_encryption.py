@@ -6,7 +6,6 @@ import base64
 import copy
 import io
 import json
-import logging
 import pickle
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.core.logs import configure_logging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 CANARY = "canary-7f3a91"
 PLACE = SecretLocation("worker", "wc-1", "license_token")
@@ -113,17 +112,6 @@ class TestBox:
             SecretBox([])
 
 
-@pytest.fixture
-def _logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
-    yield
-    logging.captureWarnings(capture=False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-
-
 class Record(BaseModel):
     name: str
     secret: Secret
@@ -175,7 +163,7 @@ class TestSecret:
             assert CANARY not in str(failed.value), name
 
     @pytest.mark.parametrize("fmt", ["json", "console"])
-    @pytest.mark.usefixtures("_logging_as_it_was")
+    @pytest.mark.usefixtures("logging_as_it_was")
     def test_logs_mask_it(self, fmt: str) -> None:
         stream = io.StringIO()
         configure_logging("info", fmt, stream)
