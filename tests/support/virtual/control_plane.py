@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 
@@ -44,8 +45,15 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store
 
 SYSTEM = Actor(kind=ActorKind.SYSTEM, name="test")
+VERSION = "0.0.0"
 _LONG_POLL = 60.0
 LEADER = {"X-LCM-Controller": "worker-controller", "X-LCM-Leader-Term": "5"}
+
+
+@cache
+def api_document() -> dict[str, Any]:
+    """The OpenAPI document, which depends on the routes alone: made once, because it takes more than a second."""
+    return make_app(cast("Services", None), VERSION).openapi()
 
 
 class TestPlane:
@@ -141,7 +149,9 @@ async def serving_plane(
         await feed.start()
         await stream.start()
         await sender.start()
-    yield TestPlane(make_app(services, "0.0.0"), services, secrets, feed, receivers)
+    app = make_app(services, VERSION)
+    app.openapi = api_document  # type: ignore[method-assign]
+    yield TestPlane(app, services, secrets, feed, receivers)
     await sender.stop()
     await stream.stop()
     await feed.stop()

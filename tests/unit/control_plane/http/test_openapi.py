@@ -14,7 +14,7 @@ from lcm.control_plane.app import make_app
 from lcm.control_plane.http import pagination
 from lcm.control_plane.http.api import auth
 from lcm.control_plane.http.openapi import load_examples
-from tests.support.virtual.control_plane import serving_plane
+from tests.support.virtual.control_plane import api_document
 from tests.unit.control_plane.http.test_api import NEEDED
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ WITHOUT_JSON = {("GET", "/api/events/stream"), ("DELETE", "/api/session"), ("DEL
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """Made from the routes alone, once for all tests: it takes most of a second."""
-    return make_app(cast("Any", None), "-").openapi()
+    return api_document()
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -130,7 +129,7 @@ async def test_schemas_are_named_by_nouns(document: dict[str, Any]) -> None:
 async def test_open_routes_of_the_process_stay_open() -> None:
     from lcm.http.server import process_routes  # what the wiring adds beside the API
 
-    async with serving_plane() as plane:
-        plane.app.include_router(process_routes([], {"service": "control-plane"}))
-        paths = plane.app.openapi()["paths"]
-        assert all("security" not in paths[path]["get"] for path in ("/health", "/ready", "/info", "/metrics"))
+    app = make_app(cast("Any", None), "-")
+    app.include_router(process_routes([], {"service": "control-plane"}))
+    paths = app.openapi()["paths"]
+    assert all("security" not in paths[path]["get"] for path in ("/health", "/ready", "/info", "/metrics"))
