@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tests.support.network.webhook_receiver import Receiver
 
 LINKS = Links("https://lcm.test", "https://docs.test")
+_LONG_POLL = 10.0  # the commits of this world wake it: it need not look every second, for days
 
 
 class NotificationWorld:
@@ -43,7 +44,7 @@ class NotificationWorld:
         self.store = store
         self.receivers = Receivers()
         self.box = SecretBox([parse_key(generate_key(), "test")])
-        self.feed = JournalFeed(store)
+        self.feed = JournalFeed(store, poll=_LONG_POLL)
         self.context = self._context(self.feed)
         self.subscriptions = SubscriptionService(self.context)
         self.config = SenderConfig(links=LINKS, digest_seconds=digest_seconds)
