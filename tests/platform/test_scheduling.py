@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -21,6 +20,7 @@ from lcm.controllers.worker.deps import Policy
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core import clock
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
+from lcm.http.in_process import InProcessTransport
 from lcm.model.access import Role
 from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, Lablet, LabletRequirements
 from lcm.model.lablet.status import LabletStatus
@@ -43,7 +43,7 @@ WIDE = needs(cpu=1, memory=3, storage=10, nodes=6, license=False)
 @asynccontextmanager
 async def scheduling(fleet: Fleet, name: str = "scheduler") -> AsyncIterator[SchedulerHostedService]:
     """A scheduler beside the worker controller."""
-    wire = fleet.wires[name] = MortalWire(httpx.ASGITransport(fleet.plane.app, raise_app_exceptions=False))
+    wire = fleet.wires[name] = MortalWire(InProcessTransport(fleet.plane.app))
     scheduler = SchedulerHostedService(
         MemoryCoordination(fleet.server),
         LeaderElectionConfig(election_key_prefix="/lcm", service_name="resource-scheduler", instance_id=name),

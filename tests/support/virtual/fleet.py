@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
+from urllib.parse import unquote, urlsplit
 
-import httpx
 from prometheus_client import CollectorRegistry
 
 from lcm.client import Client
@@ -28,19 +28,22 @@ from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
+from lcm.http.in_process import InProcessTransport
+from lcm.http.transport import ConnectionFailedError, ConnectionLostError
 from lcm.model.access import Role
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import CreateWorkerRequest
 from tests.support.network.faulty_coordination import FaultyCoordination
-from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 from tests.support.virtual.fake_cml import DEFAULT, FakeCml, FakeServer
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from lcm.cloud.simulated.machine import Machine
     from lcm.cml.spi import CMLSystemSPI
+    from lcm.http.transport import HttpRequest, HttpResponse, HttpTransport
     from lcm.model.worker.status import WorkerStatus
 
 REGIONS = ("eu-west-1", "us-east-1")
@@ -89,10 +92,10 @@ class ParkedCml(FakeCml):
         return sorted(i for i, server in self.by_machine.items() if server.license.registration == "COMPLETED")
 
 
-class MortalWire(httpx.AsyncBaseTransport):
+class MortalWire:
     """A controller's connection to the control plane, which a test can cut before or after a request."""
 
-    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+    def __init__(self, inner: HttpTransport) -> None:
         self._inner = inner
         self.dead = False
         self.sent: list[str] = []
@@ -113,8 +116,12 @@ class MortalWire(httpx.AsyncBaseTransport):
 
         self._actions[request] = later if spare else errand
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        line = f"{request.method} {request.url.path}"
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """Send a request, unless the process is dead."""
+        if request.before_send is not None:
+            request.before_send()
+            request = replace(request, before_send=None)  # asked already: what happens meanwhile comes too late for it
+        line = f"{request.method} {unquote(urlsplit(request.url).path)}"
         for suffix in [suffix for suffix in self._actions if line.endswith(suffix)]:
             await self._actions.pop(suffix)()
         doomed = self._doom is not None and line.endswith(self._doom[1])
@@ -123,14 +130,21 @@ class MortalWire(httpx.AsyncBaseTransport):
         if doomed and self._doom is not None and self._doom[0] == "before":
             self.kill()
         if self.dead:
-            raise httpx.ConnectError("the process is dead", request=request)
+            raise ConnectionFailedError("the process is dead")
         self.sent.append(line)
-        response = await self._inner.handle_async_request(request)
+        response = await self._inner.send(request)
         if doomed and not self.dead:
             self.kill()
         if self.dead:
-            raise httpx.ReadError("the process is dead", request=request)
+            raise ConnectionLostError("the process is dead")
         return response
+
+    def discard(self, tls: ssl.SSLContext) -> None:
+        """Nothing to do: there are no connections."""
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._inner.aclose()
 
     def kill(self) -> None:
         """Cut the process off from now on."""
@@ -163,9 +177,9 @@ class Fleet:
     clients: list[Client] = field(default_factory=list)
     _decoded: dict[str, tuple[bytes, Worker]] = field(default_factory=dict)  # most reads find what the last one found
 
-    def connect(self, role: Role, wire: httpx.AsyncBaseTransport | None = None) -> Client:
+    def connect(self, role: Role, wire: HttpTransport | None = None) -> Client:
         """A client of the control plane."""
-        http = HttpxTransport(wire or httpx.ASGITransport(self.plane.app, raise_app_exceptions=False))
+        http = wire or InProcessTransport(self.plane.app)
         client = Client("http://lcm.test", self.plane.tokens[role], wire=http, registry=CollectorRegistry())
         self.clients.append(client)
         return client
@@ -173,7 +187,7 @@ class Fleet:
     async def start(self, name: str = "one") -> WorkerReconciler:
         """A worker controller, leading or standing by."""
         provider = self.providers[name] = SimulatedProvider(self.world)
-        wire = self.wires[name] = MortalWire(httpx.ASGITransport(self.plane.app, raise_app_exceptions=False))
+        wire = self.wires[name] = MortalWire(InProcessTransport(self.plane.app))
         control = self.connect(Role.CONTROLLER, wire)
         coordination = FaultyCoordination(MemoryCoordination(self.server))
 

@@ -23,6 +23,7 @@ from lcm.controllers.lablet.metrics import LabletGauges
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
+from lcm.http.in_process import InProcessTransport
 from lcm.model.access import Role
 from lcm.model.lablet.record import (
     CreateDefinitionRequest,
@@ -221,7 +222,7 @@ class LabletPlatform:
 
     def connect(self, role: Role, wire: httpx.AsyncBaseTransport | None = None) -> Client:
         """A client of the control plane."""
-        http = HttpxTransport(wire or httpx.ASGITransport(self.plane.app, raise_app_exceptions=False))
+        http = InProcessTransport(self.plane.app) if wire is None else HttpxTransport(wire)
         client = Client("http://lcm.test", self.plane.tokens[role], wire=http, registry=CollectorRegistry())
         self.closing.append(client.aclose)
         return client

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import httpx
 from prometheus_client import CollectorRegistry
 
 from lcm.client import Client
@@ -20,10 +19,10 @@ from lcm.controllers.scheduler.controller import SchedulerHostedService
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
+from lcm.http.in_process import InProcessTransport
 from lcm.model.access import Role
 from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, Lablet, LabletRequirements
 from lcm.model.worker.record import Worker
-from tests.support.network.httpx_transport import HttpxTransport
 from tests.support.records.placement import a_ready_worker, needs
 from tests.support.virtual.control_plane import SYSTEM, TestPlane, serving_plane
 from tests.support.virtual.fleet import MortalWire
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.http.transport import HttpTransport
 
 TOPOLOGY = "lab: {title: t}\nnodes: [{id: n0, label: a, node_definition: alpine}]\n"
 WATCH = WatchConfig(prefix="/instances/")
@@ -92,7 +92,7 @@ class SchedulingScene:
 
     async def start(self, name: str = "one") -> SchedulerHostedService:
         """Start a scheduler, which leads or stands by."""
-        wire = self.wires[name] = MortalWire(httpx.ASGITransport(self.plane.app, raise_app_exceptions=False))
+        wire = self.wires[name] = MortalWire(InProcessTransport(self.plane.app))
         registry = self.registries[name] = CollectorRegistry()
         election = LeaderElectionConfig(election_key_prefix="/lcm", service_name="resource-scheduler", instance_id=name)
         scheduler = SchedulerHostedService(
@@ -108,9 +108,9 @@ class SchedulingScene:
         await scheduler.start()
         return scheduler
 
-    def connect(self, role: Role, wire: httpx.AsyncBaseTransport | None = None) -> Client:
+    def connect(self, role: Role, wire: HttpTransport | None = None) -> Client:
         """A client of the control plane."""
-        http = HttpxTransport(wire or httpx.ASGITransport(self.plane.app, raise_app_exceptions=False))
+        http = wire or InProcessTransport(self.plane.app)
         client = Client("http://lcm.test", self.plane.tokens[role], wire=http, registry=CollectorRegistry())
         self.clients.append(client)
         return client
