@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
+import weakref
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -27,7 +29,22 @@ from lcm.http.transport import (
 from tests.support.network.scripted_server import OK, ScriptedServer, call
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lcm.cml.simulator.listener import ServerIdentity
+
+
+@pytest.fixture
+def no_garbage_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def _client_sides_of_tls() -> list[weakref.ref[ssl.SSLObject]]:
+    objects = [each for each in gc.get_objects() if isinstance(each, ssl.SSLObject) and not each.server_side]
+    return [weakref.ref(each) for each in objects]
 
 
 async def test_a_request_is_sent_as_given(http: NetworkTransport) -> None:
@@ -86,6 +103,24 @@ async def test_connections_of_a_discarded_context_are_closed(http: NetworkTransp
         await server.wait_until_open(1)
         await call(http, server.url, tls=other)
         assert server.connections == 2
+
+
+@pytest.mark.parametrize("response", [OK, None], ids=["answered", "broken"])
+@pytest.mark.usefixtures("no_garbage_collector")
+async def test_the_memory_of_a_closed_connection_is_free_at_once(
+    http: NetworkTransport, identity: ServerIdentity, response: bytes | None
+) -> None:
+    """Without help of the garbage collector, which leaves thousands of them."""
+    context = make_tls_context(PinnedCertificate(identity.pem))
+    async with ScriptedServer([response], tls=identity.context) as server:
+        under_way = asyncio.create_task(call(http, server.url, tls=context, keep=False))
+        await asyncio.wait([under_way])
+        assert isinstance(under_way.exception(), ConnectionLostError) == (response is None)
+        del under_way
+        await server.wait_until_open(0)
+        async with asyncio.timeout(60):
+            while any(each() is not None for each in _client_sides_of_tls()):
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
