@@ -25,12 +25,13 @@ class Connection(asyncio.Protocol):
     garbage collector looks at old objects, which it does after thousands of connections.
     """
 
-    __slots__ = ("__weakref__", "_loop", "_response", "closed", "on_closed", "on_idle", "transport")
+    __slots__ = ("__weakref__", "_loop", "_response", "closed", "longest_response", "on_closed", "on_idle", "transport")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
+        self.longest_response = 0
         self.on_idle: Callable[[Connection], None] | None = None
         self.on_closed: Callable[[Connection], None] | None = None
         self._response: ConnectionResponse | None = None
@@ -53,6 +54,8 @@ class Connection(asyncio.Protocol):
 
     def finish(self, *, reusable: bool) -> None:
         """The response is complete, or nobody reads it any more."""
+        if self._response is not None:
+            self.longest_response = max(self.longest_response, self._response.received)
         self._response = None
         # A request that the server did not read to its end would be taken for the beginning of the next one.
         if not reusable or self.transport is None or self.transport.get_write_buffer_size():
@@ -107,6 +110,7 @@ class ConnectionResponse:
         self._keep_alive = False
         self._error: HttpTransportError | None = None
         self._chunks: deque[bytes] = deque()
+        self.received = 0  # bytes, with headers
         self._buffered = 0
         self._overhead = 0  # bytes since the last piece of the body: headers, trailers and the like
         self._paused = False
@@ -175,6 +179,7 @@ class ConnectionResponse:
         if self._parser is None:
             self._connection.abort()
             return
+        self.received += len(data)
         self._overhead += len(data)
         try:
             self._parser.feed_data(data)

@@ -76,13 +76,19 @@ class NetworkTransport:
         idle_seconds: float,
         max_idle: int,
         write_idle_seconds: float = WRITE_IDLE_SECONDS,
+        max_kept_response: int | None = None,
         proxy: ProxyAddress | None = None,
         resolve: Resolve | None = None,
     ) -> None:
-        """With `resolve`, connections go only to the addresses that it returns; otherwise the system resolves names."""
+        """With `resolve`, connections go only to the addresses that it returns; otherwise the system resolves names.
+
+        A connection is closed after a response of more than `max_kept_response` bytes: the buffers of TLS grow with the
+        longest response, and do not shrink.
+        """
         self._idle_seconds = idle_seconds
         self._write_idle_seconds = write_idle_seconds
         self._max_idle = max_idle
+        self._max_kept_response = max_kept_response
         self._proxy = proxy
         self._resolve = resolve
         self._open: dict[Connection, _Origin] = {}
@@ -166,7 +172,9 @@ class NetworkTransport:
         Those that wait already stay: where more servers are polled in turn than connections fit, each new one would
         push out the one that is needed next, and none would ever be used again.
         """
-        if self._closed or len(self._idle) >= self._max_idle:
+        limit = self._max_kept_response
+        too_large = limit is not None and connection.longest_response > limit
+        if self._closed or too_large or len(self._idle) >= self._max_idle:
             connection.abort()
             return
         loop = asyncio.get_running_loop()

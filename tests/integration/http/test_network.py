@@ -75,6 +75,18 @@ async def test_an_idle_connection_is_closed_after_its_time() -> None:
         assert server.connections == 2
 
 
+async def test_a_connection_with_large_buffers_is_not_kept() -> None:
+    async with (
+        aclosing(NetworkTransport(idle_seconds=60.0, max_idle=2, max_kept_response=1000)) as http,
+        ScriptedServer([OK, b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + 2000 * b"x", OK]) as server,
+    ):
+        await call(http, server.url)
+        assert (await call(http, server.url))[1] == 2000 * b"x"
+        await server.wait_until_open(0)
+        await call(http, server.url)
+        assert (server.connections, http.idle_count) == (2, 1)
+
+
 async def test_a_connection_that_the_server_closes_is_not_used_again(http: NetworkTransport) -> None:
     async with ScriptedServer([OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), OK]) as server:
         await call(http, server.url)

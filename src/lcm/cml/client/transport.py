@@ -68,6 +68,8 @@ IDLE_SECONDS = 600.0
 """Longer than any polling interval: a server is asked again over the connection it has, unless it closes that."""
 MAX_IDLE_CONNECTIONS = 3000
 """A kept TLS connection takes about 50 KiB of memory on uvloop."""
+MAX_KEPT_RESPONSE_BYTES = 32 * 1024
+"""A connection that has received more at once is not kept: its buffers would stay as large for as long as it is."""
 
 BaseUrlResolver = Callable[[str], str]
 
@@ -95,7 +97,9 @@ def https_base_url(address: str) -> str:
 
 def cml_network(proxy: ProxyAddress | None = None, *, max_idle: int = MAX_IDLE_CONNECTIONS) -> NetworkTransport:
     """Connections to many servers, each kept until its next request as far as memory allows."""
-    return NetworkTransport(idle_seconds=IDLE_SECONDS, max_idle=max_idle, proxy=proxy)
+    return NetworkTransport(
+        idle_seconds=IDLE_SECONDS, max_idle=max_idle, max_kept_response=MAX_KEPT_RESPONSE_BYTES, proxy=proxy
+    )
 
 
 @dataclass(frozen=True, slots=True)
