@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lcm.cli.errors import FAILED, USAGE, UsageError, print_error
+from lcm.cli.processes.garbage_collection import pace_full_collections
 from lcm.core.hosting import run_process
 from lcm.core.logs import configure_logging
 from lcm.http.server import PortInUseError
@@ -192,6 +193,7 @@ def freeze_startup_objects() -> None:
     sys.stdout.flush()
     gc.collect()
     gc.freeze()
+    pace_full_collections()
 
 
 def import_controller(name: str) -> ControllerFactory:
