@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lcm.client.resources.internal import InternalApi
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.model.access import Role
 from lcm.model.lablet.status import LabletStatus, LostWorkerPolicy
@@ -18,6 +19,7 @@ from tests.support.virtual.lablet_platform import NOT_READY, READY, LabletPlatfo
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from lcm.model.access import CmlCredentials
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
@@ -275,3 +277,23 @@ async def test_a_lablet_continues_when_a_newer_version_has_finished_with_its_wor
     await upgrade(store, WORKERS, worker.id, status="RUNNING")
     await platform.until_status(lablet, LabletStatus.TERMINATED, within=300)
     assert not platform.servers.markers()
+
+
+async def test_one_request_says_which_workers_have_an_account_of_their_own(
+    platform: LabletPlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    ask = InternalApi.cml_credentials
+
+    async def counted(self: InternalApi, worker_id: str) -> CmlCredentials:
+        asked.append(worker_id)
+        return await ask(self, worker_id)
+
+    monkeypatch.setattr(InternalApi, "cml_credentials", counted)
+    names = ("alpha", "bravo", "carol")
+    workers = [await platform.worker(name, f"192.0.2.{number}") for number, name in enumerate(names, 10)]
+    lablets = [await platform.lablet(worker) for worker in workers]
+    await platform.start()
+    for lablet in lablets:
+        await platform.until_status(lablet, LabletStatus.RUNNING)
+    assert asked == []

@@ -66,9 +66,8 @@ class LabletReconciler(Controller["Lablet"]):
         self._lablet_config = lablet_config
         self._memories = LabletMemories()
         self._fleet = FleetCache(self.internal)
-        lab_client = WorkerLabClient(
-            deps.session, CmlAccounts(self.internal, lablet_config.account), lablet_config.address_of, deps.forget
-        )
+        accounts = CmlAccounts(self.internal, lablet_config.account, listed=self._fleet.ids)
+        lab_client = WorkerLabClient(deps.session, accounts, lablet_config.address_of, deps.forget)
         self._observer = LabObserver(lab_client, TopologyCache(self.internal))
         self._executor = LabletActionExecutor(
             internal=self.internal,

@@ -9,6 +9,8 @@ from lcm.core import clock
 from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lcm.client.resources.internal import InternalApi
     from lcm.model.fleet.state import FleetState
     from lcm.model.worker.record import Hold, Worker
@@ -43,6 +45,10 @@ class FleetCache:
         self._workers = {worker.id: (worker, began) for worker in workers}
         self._listed_at = began
         self._put_fleet(fleet)
+
+    def ids(self) -> Collection[str]:
+        """The ids of all workers of the last list."""
+        return self._workers.keys()
 
     async def hold(self) -> Hold | None:
         """The fleet's hold. An old one is read again: it may be over, and polling may be switched off."""
