@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lcm.cloud.simulated.faults import RefuseCalls
 from lcm.model.lablet.status import LabletStatus
-from lcm.model.worker.requests import AdoptWorkerRequest
+from lcm.model.worker.requests import AdoptWorkerRequest, HoldRequest
 from lcm.model.worker.status import WorkerOrigin
 from lcm.model.worker.template import Capacity
 from tests.support.records.placement import needs
@@ -81,10 +81,12 @@ async def test_an_adopted_worker_takes_lablets_before_a_paid_one_is_launched() -
         assert before.worker_id != worker.id, "nobody has adopted it"
         adopted = await whole.fleet.people.workers.adopt(worker.id, SCHEDULABLE)
         assert adopted.adopted_at is not None
+        assert before.worker_id is not None
+        await whole.fleet.people.workers.hold(before.worker_id, HoldRequest(reason="so that it takes no other"))
         launched = whole.fleet.calls("RunInstances")
         made = await whole.make("tiny", aws_region=REGION)
         placed = await whole.until_status(made, LabletStatus.RUNNING, within=900)
         assert whole.fleet.calls("RunInstances") == launched
-        assert placed.worker_id in (worker.id, before.worker_id)
+        assert placed.worker_id == worker.id
         await whole.fleet.people.workers.adopt(worker.id, AdoptWorkerRequest(schedulable=False))
         assert (await whole.fleet.worker(worker.id)).schedulable is False

@@ -182,6 +182,24 @@ async def test_what_a_person_wants_lasts_until_the_next_boundary(fleet: Fleet) -
     await fleet.until_ready(worker.id, within=2 * CYCLE + 300)
 
 
+async def test_the_plan_says_that_a_used_worker_is_stopped_later(fleet: Fleet) -> None:
+    """calendar.md#schedules: whatever keeps it from being stopped now is in the plan, and gone when it is gone."""
+    await fleet.start()
+    worker = await unused(fleet)
+    set_nodes(fleet, worker, 2)
+    await asyncio.sleep(CYCLE)
+    await schedule(fleet, "daily 12:00-14:00")
+    await asyncio.sleep(2 * CYCLE)
+    (change,) = (await fleet.people.fleet.plan_overview()).schedule_changes
+    assert (change.waits, change.desired_status) == (True, DesiredStatus.STOPPED)
+    assert change.reason.endswith("it is stopped later: 2 nodes run on it")
+    assert await state(fleet, worker) == (RUNNING, DesiredStatus.RUNNING)
+    set_nodes(fleet, worker, 0)
+    await fleet.until_status(worker.id, STOPPED, within=2 * CYCLE + 300)
+    (change,) = (await fleet.people.fleet.plan_overview()).schedule_changes
+    assert (change.waits, change.desired_status) == (False, DesiredStatus.RUNNING)
+
+
 async def test_a_deleted_schedule_leaves_its_workers_stopped(fleet: Fleet) -> None:
     await fleet.start()
     worker = await unused(fleet)

@@ -15,6 +15,7 @@ from lcm.cloud.errors import CloudError
 from lcm.cloud.simulated.faults import ExternalAction, LackCapacity
 from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.controllers.scheduler.controller import SchedulerHostedService
+from lcm.controllers.worker.decision import MaintenanceStep
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core import clock
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
@@ -23,6 +24,7 @@ from lcm.model.audit import ActionType
 from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, LabletRequirements
 from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from tests.simulation.plan_calendar import CalendarSteps
 from tests.support.virtual.fleet import REGIONS, Fleet, a_fleet
 from tests.support.virtual.full_platform import topology
 
@@ -34,12 +36,14 @@ if TYPE_CHECKING:
     from lcm.controllers.worker.decision import Decision
     from lcm.controllers.worker.observe.observation import Observation
     from lcm.core.controller.resources import ReconciliationResult
+    from lcm.model.lablet.record import Lablet
     from lcm.model.lablet.scheduling.planner import SchedulingPlan
     from lcm.model.worker.record import Worker
 
 INTERVAL = 30.0
 _SIZES = {"tiny": (0.5, 0.5), "small": (1.0, 1.0), "broad": (2.0, 4.0), "huge": (40.0, 100.0)}
 _TEMPLATES = ("micro", "small", "medium", "large")
+_ALL_TEMPLATES = (*_TEMPLATES, "nested-medium")
 _TIMES = ("began_at", "queried_at")
 
 
@@ -67,8 +71,20 @@ class Cycle:
 
     began: float
     basis: tuple[object, ...]
+    pending: tuple[tuple[str, int], ...]
     placed: set[tuple[str, str]]
     needs: list[tuple[str, str | None, str | None]]
+
+
+class WithListing:
+    """The internal API, with a list of lablets of its own."""
+
+    def __init__(self, internal: Any, lablets: Any) -> None:
+        self._internal = internal
+        self.lablets = lablets
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._internal, name)
 
 
 def observation_key(observed: Observation) -> tuple[object, ...]:
@@ -106,6 +122,9 @@ def worker_key(worker: Worker) -> tuple[object, ...]:
         worker.allocation,
         worker.license_status,
         worker.paused_by_policy,
+        worker.override,
+        worker.booking_id,
+        worker.maintenance,
         worker.cml_version,
         worker.node_definitions,
         waits,
@@ -115,9 +134,12 @@ def worker_key(worker: Worker) -> tuple[object, ...]:
 class Trial:
     """The platform of one trial, its people, and what its controllers do."""
 
-    def __init__(self, fleet: Fleet, scheduler: SchedulerHostedService, rng: random.Random) -> None:
+    def __init__(
+        self, fleet: Fleet, scheduler: SchedulerHostedService, rng: random.Random, *, calendar: bool = False
+    ) -> None:
         self.fleet = fleet
         self.rng = rng
+        self.calendar = CalendarSteps(self) if calendar else None
         self.scheduler = scheduler
         self.passes: list[Pass] = []
         self.cycles: list[Cycle] = []
@@ -177,6 +199,21 @@ class Trial:
                 begin(worker)
 
             setattr(tasks, name, begun)
+        follow, change = writer.follow_schedule, writer.change_host
+
+        async def followed(worker: Worker, action: Any) -> Worker:
+            detail = "started" if action.desired is DesiredStatus.RUNNING else "stopped"
+            after: Worker = await follow(worker, action)
+            self._effect(worker.id, (ActionType.FOLLOW_SCHEDULE.value, detail))
+            return after
+
+        async def changed(worker: Worker, action: Any) -> Worker:
+            detail = "stopped and started again" if action.step is MaintenanceStep.STOP else "started again"
+            after: Worker = await change(worker, action)
+            self._effect(worker.id, (ActionType.CHANGE_HOST.value, detail))
+            return after
+
+        writer.follow_schedule, writer.change_host = followed, changed
 
     def _wrap(self, owner: Any, name: str, effect: Callable[[tuple[Any, ...]], tuple[str, tuple[str, str]]]) -> None:
         call = getattr(owner, name)
@@ -196,8 +233,15 @@ class Trial:
 
     def _record_cycles(self) -> None:
         cycle: Any = self.scheduler.cycle
-        execute, workers = cycle._execute, cycle._workers.workers
+        execute, workers, lablets = cycle._execute, cycle._workers.workers, cycle._internal.lablets
         read: list[Worker] = []
+        pending: list[tuple[str, int]] = []
+
+        async def listing(**filters: Any) -> AsyncIterator[Lablet]:
+            pending.clear()
+            async for lablet in lablets(**filters):
+                pending.append((lablet.id, lablet.version))
+                yield lablet
 
         async def reading() -> list[Worker]:
             read[:] = await workers()
@@ -207,12 +251,19 @@ class Trial:
             placed = {(each.lablet.id, each.worker_id) for each in plan.placed}
             needs = [(need.template, need.aws_region, need.resumes) for need in plan.needs]
             self.cycles.append(
-                Cycle(self.time, tuple(map(worker_key, sorted(read, key=lambda each: each.id))), placed, needs)
+                Cycle(
+                    self.time,
+                    tuple(map(worker_key, sorted(read, key=lambda each: each.id))),
+                    tuple(sorted(pending)),
+                    placed,
+                    needs,
+                )
             )
             after: float | None = await execute(plan)
             return after
 
         cycle._workers.workers, cycle._execute = reading, executing
+        cycle._internal = WithListing(cycle._internal, listing)
 
     @property
     def time(self) -> float:
@@ -230,6 +281,8 @@ class Trial:
     async def prepare(self) -> None:
         """Settings and definitions."""
         rng = self.rng
+        if self.calendar is not None:
+            await self.calendar.prepare()
         await self.fleet.change_settings(
             idle={
                 "worker_auto_pause_enabled": rng.random() < 0.5,
@@ -247,6 +300,12 @@ class Trial:
 
     async def act(self) -> None:
         """One random step. What is not possible now is refused, which is a step too."""
+        if self.calendar is not None and self.rng.random() < 0.4:
+            name = self.rng.choice(tuple(self.calendar.steps))
+            self.steps.append(f"{self.time:.1f} {name}")
+            with suppress(ApiError, CloudError):
+                await self.calendar.steps[name]()
+            return
         name = self.rng.choices(
             ("create", "stop", "start", "terminate", "drain", "hold", "lablet", "end", "outside", "capacity", "wait"),
             weights=(4, 3, 3, 2, 2, 1, 4, 1, 2, 1, 2),
@@ -260,7 +319,7 @@ class Trial:
         desired = DesiredStatus.STOPPED if self.rng.random() < 0.15 else DesiredStatus.RUNNING
         body = {
             "name": f"n{self._names}",
-            "template_name": self.rng.choice(_TEMPLATES),
+            "template_name": self.rng.choice(_TEMPLATES if self.calendar is None else _ALL_TEMPLATES),
             "aws_region": self.rng.choice(REGIONS),
             "desired_status": desired,
         }
@@ -268,7 +327,8 @@ class Trial:
             body["license_token"] = "token-" + "x" * 20
         await self.fleet.people.workers.create(CreateWorkerRequest.model_validate(body))
 
-    async def _worker(self) -> Worker | None:
+    async def choose_worker(self) -> Worker | None:
+        """Any worker that is not terminated."""
         workers = [each async for each in self.fleet.people.workers.list()]
         present = sorted(
             (each for each in workers if each.status is not WorkerStatus.TERMINATED), key=lambda each: each.name
@@ -276,7 +336,7 @@ class Trial:
         return self.rng.choice(present) if present else None
 
     async def _command(self, name: str) -> None:
-        worker = await self._worker()
+        worker = await self.choose_worker()
         if worker is not None:
             await getattr(self.fleet.people.workers, name)(worker.id)
 
@@ -293,7 +353,7 @@ class Trial:
         await self._command("drain")
 
     async def _hold(self) -> None:
-        worker = await self._worker()
+        worker = await self.choose_worker()
         if worker is not None:
             await self.fleet.people.workers.hold(worker.id, HoldRequest(reason="kept"))
 
@@ -308,7 +368,7 @@ class Trial:
             await self.fleet.people.lablets.terminate(self.rng.choice(lablets).id)
 
     async def _outside(self) -> None:
-        worker = await self._worker()
+        worker = await self.choose_worker()
         if worker is not None and worker.instance_id is not None:
             self.fleet.disturb(self.rng.choice((ExternalAction.STOP, ExternalAction.START)), worker)
 
@@ -320,7 +380,7 @@ class Trial:
 
 
 @asynccontextmanager
-async def a_trial(rng: random.Random, seed: int) -> AsyncIterator[Trial]:
+async def a_trial(rng: random.Random, seed: int, *, calendar: bool = False) -> AsyncIterator[Trial]:
     """An empty fleet with a worker controller and a scheduler that are watched."""
     async with a_fleet(seed=seed, config=ReconciliationConfig(interval_seconds=INTERVAL)) as fleet:
         await fleet.start()
@@ -335,6 +395,6 @@ async def a_trial(rng: random.Random, seed: int) -> AsyncIterator[Trial]:
         )
         await scheduler.start()
         try:
-            yield Trial(fleet, scheduler, rng)
+            yield Trial(fleet, scheduler, rng, calendar=calendar)
         finally:
             await scheduler.stop()

@@ -22,10 +22,12 @@ from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import ActionType
 from lcm.model.fleet.plan import DecisionState, FleetPlan
+from lcm.model.lablet.status import LabletStatus
 from lcm.model.system import REPORT_INTERVAL_SECONDS
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import DesiredStatus, WorkerOrigin, WorkerStatus
 from tests.simulation.plan_fleet import Pass, Trial, a_trial, worker_key
+from tests.simulation.plan_policies import HORIZON, compare_policies
 from tests.simulation.world.platform import quiet
 from tests.support.virtual.time import VirtualClock, VirtualTimeLoop
 from tests.support.web.visitor import signed_in
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
     from lcm.model.fleet.plan import PlannedWorker
     from lcm.model.worker.record import Worker
 
-HORIZON = 100.0
-"""Seconds after the plan in which actions are compared: three checks of each worker."""
 _COMPARED = {
     ActionType.LAUNCH_INSTANCE,
     ActionType.START_INSTANCE,
@@ -47,7 +47,12 @@ _COMPARED = {
     ActionType.REGISTER_LICENSE,
     ActionType.DEREGISTER_LICENSE,
     ActionType.RECORD_STATUS,
+    ActionType.FOLLOW_SCHEDULE,
+    ActionType.CHANGE_HOST,
 }
+_DETAILED = {ActionType.RECORD_STATUS, ActionType.FOLLOW_SCHEDULE, ActionType.CHANGE_HOST}
+PLAIN = 2
+"""Every third fleet has neither calendar nor teams, as many have."""
 _ANSWERED = (ActionType.LAUNCH_INSTANCE.value, ActionType.START_INSTANCE.value)
 _LINE = re.compile(r"<li>(.*?)</li>", re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
@@ -72,6 +77,7 @@ class Snapshot:
     plan: FleetPlan
     items: dict[str, PlannedWorker]
     workers: dict[str, Worker]
+    pending: tuple[tuple[str, int], ...]
     base: dict[str, Pass]
     dialog: list[str]
     preview: str
@@ -99,7 +105,7 @@ def run_trial(seed: int) -> TrialResult:
 async def _trial(seed: int) -> TrialResult:
     rng = random.Random(seed)
     result = TrialResult(seed, released=rng.random() < 0.5)
-    async with a_trial(rng, seed) as trial:
+    async with a_trial(rng, seed, calendar=seed % 3 != PLAIN) as trial:
         await trial.prepare()
         await _act(trial, rng.randint(3, 9))
         await asyncio.sleep(rng.uniform(0, 120))
@@ -114,6 +120,7 @@ async def _trial(seed: int) -> TrialResult:
         result.steps = trial.steps
         _compare_workers(trial, seen, result)
         await _compare_lablets(trial, seen, result)
+        await compare_policies(trial, seen, result)
         if result.released:
             _compare_dialog(seen, result)
     return result
@@ -134,13 +141,15 @@ async def _look(trial: Trial) -> Snapshot:
     plan = await people.fleet.plan_overview()
     items = {item.worker_id: item async for item in people.fleet.plan()}
     workers = {each.id: each async for each in people.workers.list(exclude_statuses=[WorkerStatus.TERMINATED])}
+    waiting = [each async for each in people.lablets.list() if each.status is LabletStatus.PENDING_SCHEDULING]
+    pending = tuple(sorted((each.id, each.version) for each in waiting))
     base = {each.worker.id: each for each in trial.passes}  # the last pass of each
     dialog = [
         " ".join(unescape(_TAG.sub("", line)).split())
         for line in _LINE.findall(await visitor.part("/fleet/confirm-release"))
     ]
     preview = (await people.fleet.preview_release()).effect
-    return Snapshot(trial.time, plan, items, workers, base, dialog, preview)
+    return Snapshot(trial.time, plan, items, workers, pending, base, dialog, preview)
 
 
 # Workers
@@ -188,9 +197,7 @@ def _compare_worker(trial: Trial, seen: Snapshot, worker: Worker, item: PlannedW
 def _expected(actions: Sequence[PlannedAction], worker: Worker) -> list[tuple[str, str]]:
     """What will reach the world. A record of the same status changes only fields."""
     found = [
-        (each.type.value, each.detail if each.type is ActionType.RECORD_STATUS else "")
-        for each in actions
-        if each.type in _COMPARED
+        (each.type.value, each.detail if each.type in _DETAILED else "") for each in actions if each.type in _COMPARED
     ]
     return [each for each in found if each != (ActionType.RECORD_STATUS.value, worker.status.value)]
 
@@ -225,7 +232,7 @@ async def _compare_lablets(trial: Trial, seen: Snapshot, result: TrialResult) ->
         if placements:
             result.contradictions.append(f"planned placements {sorted(placements)}, but the scheduler ran no cycle")
         return
-    if cycle.basis != seen.key_of_workers():
+    if cycle.basis != seen.key_of_workers() or cycle.pending != seen.pending:
         result.counts["lablets changed"] += 1
         return
     wanted = Counter((each.template, each.worker_id) for each in lablets.scale_ups)

@@ -45,8 +45,8 @@ def test_what_does_not_fit_is_refused_with_the_field_and_the_remedy(plane: Contr
     for arguments, text in [
         (("--zone", "europe/brussels", *ALWAYS, "--worker", "a"), "zone: must be a time zone such as"),
         (("--zone", "UTC", "--window", "9 to 5", "--worker", "a"), "such as mon-fri 08:00-18:00"),
-        (("--zone", "UTC", "--worker", "a"), "windows: "),
-        (("--zone", "UTC", *ALWAYS), "selector: "),
+        (("--zone", "UTC", "--worker", "a"), "windows: must have at least one window, such as"),
+        (("--zone", "UTC", *ALWAYS), "selector: must have names, templates, teams or tags"),
         (("--zone", "UTC", *ALWAYS, "--tag", "course"), "must be KEY=VALUE"),
         (("--zone", "UTC", *ALWAYS, "--worker", "a", "--outside", "sleep"), "outside: must be stop or nothing"),
     ]:

@@ -8,6 +8,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from lcm.model.base import StrictBool, StrictModel
+from lcm.model.booking.requests import MoveOccurrenceRequest
 from lcm.model.lablet.record import CreateLabletRequest
 from lcm.model.validation import problems_of
 from lcm.model.worker.requests import CreateWorkerRequest
@@ -55,6 +56,14 @@ def test_no_pattern_is_ever_shown(model: type[StrictModel], field: str, value: s
     assert found.startswith(text)
     assert "^" not in found
     assert "pattern" not in found
+
+
+WALL_TIME = "must be a date and time without a zone, such as 2026-11-16T09:00"
+
+
+@pytest.mark.parametrize("start", ["2026-11-16T09:00Z", "2026-11-16T09:00+01:00", "2026-13-16T09:00", "2026-11-", 7])
+def test_a_wall_time_that_cannot_be_read_is_answered_with_one_that_can(start: object) -> None:
+    assert problems(MoveOccurrenceRequest, start=start) == {"start": WALL_TIME}
 
 
 def test_a_missing_field_is_required() -> None:

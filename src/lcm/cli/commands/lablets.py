@@ -17,12 +17,15 @@ from lcm.cli.runtime.session import Session, confirm_by_name, require_terminal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lcm.client import Client
+    from lcm.model.lablet.access import LabletAccess
     from lcm.model.lablet.record import CreateLabletRequest, Lablet
     from lcm.model.lablet.status import LabletStatus
 
 app = make_command_group("Create lablets, see where they run or why they wait, and terminate them.")
 
 _MAX_NAME_LOOKUPS = 25
+_MAX_REREADS = 3
 
 DefinitionArgument = Annotated[
     str,
@@ -126,9 +129,21 @@ async def get_lablet(session: Session, name: LabletArgument) -> None:
     from lcm.cli.output.lablet_views import show_lablet
     from lcm.cli.runtime.lookup import find_lablet
 
-    lablet = await find_lablet(session.client, name)
-    access = await session.client.lablets.access(lablet.id) if session.printer.for_people else None
+    lablet, access = await find_lablet(session.client, name), None
+    if session.printer.for_people:
+        lablet, access = await read_with_access(session.client, lablet)
     session.printer.item(lablet, lablet.name, lambda each: show_lablet(session.printer, each, access))
+
+
+async def read_with_access(client: Client, lablet: Lablet) -> tuple[Lablet, LabletAccess]:
+    """The lablet and how to reach it, of the same moment: what changes between the two requests is read again."""
+    access = await client.lablets.access(lablet.id)
+    for _ in range(_MAX_REREADS):
+        before, lablet = lablet, await client.lablets.get(lablet.id)
+        if lablet.version == before.version:
+            break
+        access = await client.lablets.access(lablet.id)
+    return lablet, access
 
 
 @command(app, "history")

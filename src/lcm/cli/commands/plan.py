@@ -158,8 +158,11 @@ def _scheduled(change: PlannedScheduleChange, now: datetime) -> str:
 
     starts = change.desired_status is DesiredStatus.RUNNING
     later = f"in {format_duration(change.at - now)}" if change.at > now else "now"
-    waits = "" if starts else " or as soon as nobody uses it"
-    return f"{change.name} will be {'started' if starts else 'stopped'} {later}{waits}: {change.reason}"
+    if change.waits:
+        later = "as soon as nobody uses it"
+    elif not starts and change.at > now:
+        later += " or as soon as nobody uses it"
+    return f"{change.name} will be {'started' if starts else 'stopped'} {later}: {change.reason}"
 
 
 def _capped(lines: list[str], total: int) -> list[str]:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.lablets.planning import decode_records
 from lcm.control_plane.records.kinds import WORKERS, find_all
 from lcm.control_plane.store.port import Where
+from lcm.control_plane.workers.decisions import read_decisions
 from lcm.model.calendar.schedule import next_scheduled_change
 from lcm.model.calendar.schedule_preview import schedule_status
 from lcm.model.fleet.plan import PlannedBoundary, PlannedScheduleChange
+from lcm.model.worker.maintenance import lablet_block
 from lcm.model.worker.record import Worker
-from lcm.model.worker.status import WorkerStatus
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from lcm.control_plane.store.port import Store
@@ -27,6 +29,8 @@ _LEFT_ALONE = Where(
     }
 )
 _READS_PER_TURN = 50
+_WAITS_RULE = "schedule.waits"
+"""By this rule the worker controller leaves a worker that is used as it is."""
 
 
 async def plan_schedule_changes(
@@ -34,7 +38,7 @@ async def plan_schedule_changes(
 ) -> list[PlannedScheduleChange]:
     """What schedules will do next with each worker, the earliest first. Without schedules no worker is read."""
     in_force = [each for each in schedules if each.enabled]
-    found, number = list[PlannedScheduleChange](), 0
+    found, number, due = list[PlannedScheduleChange](), 0, dict[str, Worker]()
     if not in_force:
         return found
     async for stored in find_all(store, WORKERS, _LEFT_ALONE):
@@ -44,6 +48,8 @@ async def plan_schedule_changes(
         for worker in decode_records([stored], Worker, "worker", []):
             change = next_scheduled_change(worker, in_force, now)
             if change is not None:
+                if change.at <= now and change.desired is DesiredStatus.STOPPED:
+                    due[worker.id] = worker
                 found.append(
                     PlannedScheduleChange(
                         worker_id=worker.id,
@@ -53,7 +59,22 @@ async def plan_schedule_changes(
                         reason=change.reason,
                     )
                 )
+    waits = await _find_waits(store, due)
+    found = [each.model_copy(update=waits.get(each.worker_id, {})) for each in found]
     return sorted(found, key=lambda each: (each.at, each.name))
+
+
+async def _find_waits(store: Store, due: Mapping[str, Worker]) -> dict[str, dict[str, object]]:
+    """Those that are to be stopped now and are used. Whether nodes run on them, only the last decision says."""
+    decisions = await read_decisions(store, list(due)) if due else {}
+    found: dict[str, dict[str, object]] = {}
+    for worker in due.values():
+        decision, block = decisions.get(worker.id), lablet_block(worker)
+        if decision is not None and decision.rule == _WAITS_RULE and decision.version == worker.version:
+            found[worker.id] = {"waits": True, "reason": decision.reason}
+        elif block is not None:
+            found[worker.id] = {"waits": True, "reason": f"its schedule is closed; it is stopped later: {block}"}
+    return found
 
 
 def plan_boundaries(schedules: Sequence[Schedule], now: datetime) -> tuple[PlannedBoundary, ...]:

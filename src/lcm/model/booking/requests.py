@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     NaiveDatetime,
+    ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
     field_validator,
 )
 
@@ -26,6 +28,7 @@ from lcm.model.base import (
 from lcm.model.booking.record import MAX_REPEATS, MAX_SEATS, Learner
 from lcm.model.calendar.admission import Resource
 from lcm.model.calendar.zones import TimeOccurrence, WallTime, ZoneName
+from lcm.model.formatting import count_of
 from lcm.model.lablet.record import DefinitionReference
 
 if TYPE_CHECKING:
@@ -39,11 +42,16 @@ _EXAMPLE: Final = "2026-11-16T09:00"
 _FIRST_YEAR, _LAST_YEAR = 1970, 2998
 
 
-def _reject_number(value: Any) -> Any:
+def _read_wall_time(value: Any, read: ValidatorFunctionWrapHandler) -> datetime:
     """Pydantic would read a number as seconds since 1970, which is never intended."""
+    allowed = f"must be a date and time without a zone, such as {_EXAMPLE}"
     if isinstance(value, int | float) or (isinstance(value, str) and not value[:5].endswith("-")):
-        raise ValueError(f"must be a date and time without a zone, such as {_EXAMPLE}")
-    return value
+        raise ValueError(allowed)
+    try:
+        wall: datetime = read(value)
+    except ValidationError:
+        raise ValueError(allowed) from None
+    return wall
 
 
 def _check_wall_time(wall: datetime) -> datetime:
@@ -56,7 +64,7 @@ def _check_wall_time(wall: datetime) -> datetime:
 
 RequestedWallTime = Annotated[
     NaiveDatetime,
-    BeforeValidator(_reject_number),
+    WrapValidator(_read_wall_time),
     AfterValidator(_check_wall_time),
     WithJsonSchema(
         {
@@ -98,7 +106,7 @@ class CreateBookingRequest(StrictModel):
     def _check_learners(cls, learners: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         seats = info.data.get("seats")
         if seats is not None and len(learners) > seats:
-            raise ValueError(f"{len(learners)} are given for {seats} seats; name at most one for each seat")
+            raise ValueError(f"{len(learners)} are given for {count_of(seats, 'seat')}; name at most one for each seat")
         if len(set(learners)) < len(learners):
             raise ValueError("must be unique")
         return learners

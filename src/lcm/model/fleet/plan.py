@@ -122,7 +122,10 @@ class PlannedScheduleChange(LenientModel):
     name: str
     desired_status: Annotated[DesiredStatus, CARRIED]
     at: UtcDatetime
-    reason: str = Field(default="", description="Which schedule, and by which rule.")
+    reason: str = Field(default="", description="Which schedule, by which rule, and what it waits for.")
+    waits: bool = Field(
+        default=False, description="Whether it waits until nobody uses the worker any more; `reason` says who does."
+    )
 
 
 class PlannedBoundary(LenientModel):

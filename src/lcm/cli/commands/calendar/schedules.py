@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 app = make_command_group("Schedules: stop workers outside office hours, and start them again.")
 
+_NOTHING_GIVEN: dict[str, object] = {"windows": [], "selector": {}}
+"""What a new schedule needs: the error then says what may be given, not only that it is required."""
+
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of a schedule, or a unique prefix.")]
 ZoneOption = Annotated[
     str | None, typer.Option("--zone", metavar="ZONE", help="Time zone of the windows, such as Europe/Brussels.")
@@ -106,7 +109,7 @@ async def create_schedule(
     from lcm.model.calendar.schedule_requests import CreateScheduleRequest
 
     fields = _fields(zone, window, exception, worker, template, team, tag, outside)
-    request = validate(CreateScheduleRequest, {"name": name, "enabled": not disabled, **fields})
+    request = validate(CreateScheduleRequest, {**_NOTHING_GIVEN, "name": name, "enabled": not disabled, **fields})
     if session.dry_run:
         await _forecast(session, {**request.model_dump(mode="json")})
     created = await session.client.schedules.create(request)
@@ -130,7 +133,7 @@ async def preview_schedule(
     from lcm.model.calendar.schedule_requests import PreviewScheduleRequest
 
     fields = _fields(zone, window, exception, worker, template, team, tag, outside)
-    preview = await session.client.schedules.preview(validate(PreviewScheduleRequest, fields))
+    preview = await session.client.schedules.preview(validate(PreviewScheduleRequest, {**_NOTHING_GIVEN, **fields}))
     session.printer.item(preview, preview.status.schedule.name, lambda each: _show_preview(session, each))
 
 

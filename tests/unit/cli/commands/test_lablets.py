@@ -1,0 +1,40 @@
+"""What `lcm lablets` shows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from lcm.cli.commands.lablets import read_with_access
+from lcm.model.lablet.access import describe_access
+from lcm.model.lablet.status import LabletStatus
+from tests.support.records.lablet_records import a_lablet
+
+if TYPE_CHECKING:
+    from lcm.client import Client
+    from lcm.model.lablet.access import LabletAccess
+    from lcm.model.lablet.record import Lablet
+
+
+class Lablets:
+    """Answers from one record that changes after it was read once."""
+
+    def __init__(self, *states: Lablet) -> None:
+        self._states = list(states)
+
+    def _next(self) -> Lablet:
+        return self._states.pop(0) if len(self._states) > 1 else self._states[0]
+
+    async def get(self, _: str) -> Lablet:
+        return self._next()
+
+    async def access(self, _: str) -> LabletAccess:
+        return describe_access(self._next(), None, ())
+
+
+async def test_a_lablet_and_its_access_are_of_the_same_moment() -> None:
+    pending = a_lablet(status=LabletStatus.PENDING_SCHEDULING, worker_id=None, version=1)
+    ended = pending.model_copy(update={"status": LabletStatus.TERMINATED, "version": 2})
+    client = cast("Client", SimpleNamespace(lablets=Lablets(ended)))
+    shown, access = await read_with_access(client, pending)
+    assert (shown.status, access.state) == (LabletStatus.TERMINATED, "released")
