@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from lcm.client.base import Leader
 from lcm.cloud.simulated.faults import ExternalAction, ExternalChange, FailPage, Outage, RefuseCalls, ScriptedFault
@@ -59,7 +60,7 @@ async def test_ten_ghosts_among_thirteen_are_marked_after_a_person_has_confirmed
 
 
 async def test_two_ghosts_among_thirteen_are_marked_once_they_are_certainly_gone(scene: RegionScene) -> None:
-    """discovery.md#orphans: marked."""
+    """discovery.md#orphans: marked, and each is logged."""
     workers = await scene.fleet_of(13)
     scene.hide(*instances(workers[:2]))
     discovery = scene.discovery()
@@ -68,8 +69,14 @@ async def test_two_ghosts_among_thirteen_are_marked_once_they_are_certainly_gone
     assert set(scene.woken) == {worker.id for worker in workers[:2]}
     scene.woken.clear()
     await asyncio.sleep(300)
-    await discovery.scan()
+    with capture_logs() as logs:
+        await discovery.scan()
     assert {worker.id for worker in await scene.marked()} == {worker.id for worker in workers[:2]}
+    lost = [each for each in logs if each["event"] == "worker lost"]
+    assert {each["log_level"] for each in lost} == {"warning"}
+    assert [(each["worker"], each["instance_id"], each["region"]) for each in lost] == [
+        (worker.id, worker.instance_id, REGION) for worker in sorted(workers[:2], key=lambda each: each.id)
+    ]
     assert scene.woken == []
     assert not await scene.breaker_known()
 
