@@ -47,6 +47,16 @@ async def keep_seats(tx: Transaction, booking: Booking, occurrence: BookingOccur
     return seats
 
 
+async def extend_seats(tx: Transaction, booking: Booking, occurrence: BookingOccurrence) -> None:
+    """Let the lablets that exist end with the class, in the commit that moves its end.
+
+    The scheduler does so too, but it may be away: labs whose old end passes meanwhile are deleted.
+    """
+    ids = [seat_id(booking, occurrence.number, seat) for seat in range(1, booking.seats + 1)]
+    for lablet in (await tx.lablets(ids)).values():
+        _with_end(tx, lablet, occurrence)
+
+
 def _with_end(tx: Transaction, lablet: Lablet, occurrence: BookingOccurrence) -> Lablet:
     """A seat lasts until the class ends, also if the class was extended."""
     goes_on = lablet.wanted and lablet.ending is None and lablet.status not in FINAL_LABLET_STATUSES

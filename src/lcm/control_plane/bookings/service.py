@@ -18,12 +18,13 @@ from lcm.control_plane.bookings.access import (
 )
 from lcm.control_plane.bookings.changes import cancel, extended, moved
 from lcm.control_plane.bookings.proposals import answer_request
+from lcm.control_plane.bookings.seats import extend_seats
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import BOOKINGS
 from lcm.control_plane.teams.choice import add_to_team
 from lcm.core import clock
-from lcm.model.booking.record import Booking
+from lcm.model.booking.record import UNDER_WAY, Booking
 from lcm.model.booking.unreadable import read_known
 from lcm.model.problems import ProblemCode
 
@@ -135,6 +136,9 @@ class BookingService:
             await tx.take_calendar()
             booking = await require_changeable(tx, caller, booking_id, if_match)
             after = await extended(self._context, tx, booking, request)
+            for occurrence in after.occurrences:
+                if occurrence.status in UNDER_WAY:
+                    await extend_seats(tx, after, occurrence)
             return tx.save_booking(after, "booking_extended", minutes=request.minutes)
 
         return await self._run(caller, key, attempt)

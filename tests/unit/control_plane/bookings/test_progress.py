@@ -220,6 +220,20 @@ async def test_when_it_is_over_or_cancelled_everything_is_given_back(school: Sch
     assert {each.booked_until for each in await school.workers()} == {None}
 
 
+async def test_an_extension_in_the_last_second_keeps_every_lab(school: School) -> None:
+    """The scheduler may be away for minutes then: labs whose end had not moved would be deleted meanwhile."""
+    await school.warm_up()
+    first, *others = await school.seats()
+    await school.post(f"/api/lablets/{first.id}/terminate")
+    await school.wait_until("ends_at", minutes=-0.03)
+    extended = await school.post(f"/api/bookings/{school.booking['id']}/extend", {"minutes": 30})
+    assert extended.status_code == 200, extended.text
+    end = datetime.fromisoformat((await school.occurrence())["ends_at"])
+    seats = {each.id: each for each in await school.seats()}
+    assert {seats[each.id].ends_at for each in others} == {end}
+    assert seats[first.id].ends_at == first.ends_at, "a seat that somebody ended stays so"
+
+
 async def test_an_extension_moves_the_end_of_workers_and_seats(school: School) -> None:
     await school.warm_up()
     await school.post(f"/api/bookings/{school.booking['id']}/extend", {"minutes": 30})

@@ -89,7 +89,7 @@ async def class_page(
         "seats": seats,
         "running": sum(each.lablet is not None and each.lablet.status is LabletStatus.RUNNING for each in seats),
         "problems": sum(each.problem is not None for each in seats),
-        "ended": sum(each.ended for each in seats),
+        "ended": sum(each.ended and each.problem is None for each in seats),
         "workers": await worker_names(services.context.store, worker_ids),
         **_changes(user, booking),
     }

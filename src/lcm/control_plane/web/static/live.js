@@ -2,7 +2,7 @@
 // response that is older than what the page shows never replaces it.
 import "./page.js";
 import "./session.js";
-import { setConnected } from "./forms.js";
+import { showState } from "./connection.js";
 import { Stream } from "./stream.js";
 import { refreshTimes } from "./relative-time.js";
 import { showTimeFields } from "./time-fields.js";
@@ -128,23 +128,6 @@ function onEvent(kind, data) {
   updaters[kind]?.(JSON.parse(data));
   refreshParts();
   refreshSummary();
-}
-
-const STATES = { live: "Live", "catching-up": "Catching up", lost: "Connection lost", waiting: "Paused", "signed-out": "Signed out" };
-
-function showState(state) {
-  const indicator = document.getElementById("connection");
-  indicator.dataset.state = state;
-  indicator.querySelector(".state").textContent = STATES[state];
-  setConnected(state !== "lost");
-  const banner = document.getElementById("lost");
-  if (state === "lost" && banner.hidden) {
-    const since = document.getElementById("lost-since");
-    const now = new Date();
-    since.dateTime = now.toISOString();
-    since.textContent = "a moment ago";
-  }
-  banner.hidden = state !== "lost";
 }
 
 const query = new URLSearchParams({ topic: topics });

@@ -1,12 +1,11 @@
 // The learners' page: it follows changes of its labs, and counts down the time that is left.
 import "./dialogs.js";
-import { setConnected } from "./forms.js";
+import { showState } from "./connection.js";
 import { duration, refreshTimes } from "./relative-time.js";
 import { Stream } from "./stream.js";
 
 const SOON = 300; // seconds before the end at which the time left is marked
 const REPEAT = 30000; // what changes elsewhere, such as the worker, is not announced
-const STATES = { live: "Live", "catching-up": "Catching up", lost: "Connection lost", waiting: "Paused", "signed-out": "Ended" };
 
 function timeLeft(seconds) {
   if (seconds <= 0) return "over";
@@ -50,14 +49,6 @@ function refresh() {
   return reading;
 }
 
-function showState(state) {
-  const indicator = document.getElementById("connection");
-  indicator.dataset.state = state;
-  indicator.querySelector(".state").textContent = STATES[state];
-  setConnected(state !== "lost");
-  document.getElementById("lost").hidden = state !== "lost";
-}
-
 const stream = new Stream("/my/events", { onEvent: refresh, onState: showState, catchUp: refresh, check: "/my/session" });
 stream.connect();
 // The page that follows says whether the lab has ended, the link was revoked, or a sign-in is needed.
@@ -67,4 +58,5 @@ document.body.addEventListener("htmx:after:swap", () => { countDown(); refreshTi
 countDown();
 refreshTimes();
 setInterval(countDown, 1000);
+setInterval(refreshTimes, 5000);
 setInterval(() => stream.state === "live" && refresh(), REPEAT);
