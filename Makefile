@@ -82,6 +82,7 @@ docs: $(VENV)/.ready-dev ## generate docs/settings.md, docs/api.md and the pages
 
 screenshots: $(VENV)/.ready-dev browser ## regenerate docs/images from a demo fleet
 	$(BIN)/python -m docs.screenshots
+	$(BIN)/python -m docs.class_screenshots
 
 bench: $(VENV)/.ready-dev browser ## run the benchmarks; one line per result
 	$(BIN)/python -m benchmarks
