@@ -28,15 +28,15 @@ class StalledError(Exception):
     """Nothing is ready, no timer is set and no socket is open: the test would wait forever."""
 
 
-class _NoWait(selectors.BaseSelector):
+class NoWait(selectors.BaseSelector):
     """Passes waiting time to the loop's own clock instead of to the machine."""
 
     def __init__(self) -> None:
-        self._real = selectors.DefaultSelector()
+        self.real = selectors.DefaultSelector()
         self.loop: VirtualTimeLoop | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = self._real.select(0)
+        ready = self.real.select(0)
         if ready or timeout == 0:
             return ready
         if timeout is None:
@@ -46,27 +46,27 @@ class _NoWait(selectors.BaseSelector):
         return ready
 
     def register(self, fileobj: FileDescriptorLike, events: int, data: object = None) -> selectors.SelectorKey:
-        return self._real.register(fileobj, events, data)
+        return self.real.register(fileobj, events, data)
 
     def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
-        return self._real.unregister(fileobj)
+        return self.real.unregister(fileobj)
 
     def modify(self, fileobj: FileDescriptorLike, events: int, data: object = None) -> selectors.SelectorKey:
-        return self._real.modify(fileobj, events, data)
+        return self.real.modify(fileobj, events, data)
 
     def close(self) -> None:
-        self._real.close()
+        self.real.close()
 
     def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:
-        return self._real.get_map()
+        return self.real.get_map()
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """Time stands still while anything is ready and jumps to the next timer when nothing is."""
 
-    def __init__(self) -> None:
+    def __init__(self, selector: NoWait | None = None) -> None:
         self._virtual = _FIRST
-        selector = _NoWait()
+        selector = selector or NoWait()
         super().__init__(selector)
         selector.loop = self
         self._clock_resolution = 1e-9

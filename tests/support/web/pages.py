@@ -101,6 +101,7 @@ class Visits:
             has_touch=size == PHONE,
             reduced_motion="reduce",
             timezone_id=zone,
+            locale="en-US",  # the order of the parts of a date field, whatever the machine's language is
             java_script_enabled=scripts,
         )
         context.set_default_timeout(_PATIENCE)
