@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from benchmarks.support.output import percentile, report
 from lcm.control_plane.auth.roles import Caller
 from lcm.control_plane.auth.teams import TeamDirectory, TeamList
-from lcm.control_plane.bookings.proposals import answer_request
+from lcm.control_plane.bookings.proposals import assess_request
 from lcm.control_plane.bookings.service import BookingService
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.errors import ProblemError
@@ -81,7 +81,7 @@ async def measure(path: Path) -> None:
     while booked < BOOKINGS:
         number += 1
         request = a_request(number, chance)
-        if (await answer_request(context, ANNA, TeamList(), request, clock.now())).preview.confirmed:
+        if (await assess_request(context, ANNA, TeamList(), request, clock.now())).preview.confirmed:
             await service.create(ANNA, request)
             booked += 1
     asked = [a_request(number + each, chance) for each in range(1, MEASURED + 1)]

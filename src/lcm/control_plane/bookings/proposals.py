@@ -1,4 +1,4 @@
-"""What a request for a booking would take, and the answer to it. Preview and create share it."""
+"""What a request for a booking would take, and whether it fits. Preview and create share it."""
 
 from __future__ import annotations
 
@@ -85,17 +85,17 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A proposal, whether it fits, and the documents that the answer depends on."""
+class Assessment:
+    """A proposal, whether it fits, and the documents that this depends on."""
 
     proposal: Proposal
     preview: BookingPreview
     depends_on: Sequence[tuple[Kind, StoredDocument]] = ()
 
 
-async def answer_request(
+async def assess_request(
     context: ControlPlaneContext, caller: Caller, teams: TeamList, request: CreateBookingRequest, now: datetime
-) -> Answer:
+) -> Assessment:
     """Whether a booking would be confirmed now; an invalid request raises `ProblemError`."""
     region = context.region(request.aws_region)
     definition, team = await choose_definition(context.store, caller, teams, request.definition, request.team)
@@ -103,12 +103,12 @@ async def answer_request(
     surroundings = await read_surroundings(context.store, definition)
     proposal = _propose(context, request, surroundings, region, team, now)
     if proposal.seats.template is None:
-        return Answer(proposal, _without_template(proposal))
+        return Assessment(proposal, _without_template(proposal))
     asked = proposal.capacities(proposal.occurrences)
     calendar = await read_calendar(context, asked, now, without=None)
-    answer = decide_admission(asked, calendar, now, preferred_starts(proposal.occurrences[0], proposal.warm_up))
-    free = [] if answer.confirmed else _free_times(proposal, answer, calendar, now)
-    return Answer(proposal, _preview(proposal, answer, free, now), calendar.depends_on)
+    admission = decide_admission(asked, calendar, now, preferred_starts(proposal.occurrences[0], proposal.warm_up))
+    free = [] if admission.confirmed else _free_times(proposal, admission, calendar, now)
+    return Assessment(proposal, _preview(proposal, admission, free, now), calendar.depends_on)
 
 
 def _propose(
@@ -147,11 +147,11 @@ def plan_at(
     return occurrences
 
 
-def _free_times(proposal: Proposal, answer: Admission, calendar: Calendar, now: datetime) -> list[FreeTime]:
+def _free_times(proposal: Proposal, admission: Admission, calendar: Calendar, now: datetime) -> list[FreeTime]:
     """The proposed times as clocks show them. Classes after the first follow the clocks too, so each is tried."""
     request = proposal.request
     found = []
-    for each in answer.free_times:
+    for each in admission.free_times:
         moment = each + proposal.warm_up
         start = to_wall_time(moment, request.zone)
         if request.repeat_weeks > 1:
@@ -163,18 +163,18 @@ def _free_times(proposal: Proposal, answer: Admission, calendar: Calendar, now: 
     return found
 
 
-def _preview(proposal: Proposal, answer: Admission, free: Sequence[FreeTime], now: datetime) -> BookingPreview:
+def _preview(proposal: Proposal, admission: Admission, free: Sequence[FreeTime], now: datetime) -> BookingPreview:
     request, template = proposal.request, proposal.seats.template
     assert template is not None
-    shortages = tuple(_shortage(each) for each in answer.shortages)
+    shortages = tuple(_shortage(each) for each in admission.shortages)
     hours = sum((each.ends_at - each.warm_up_at).total_seconds() for each in proposal.occurrences) / 3600
     cost = round(hours * proposal.cost_per_hour_usd, 2)
     workers = count_of(proposal.seats.workers, "worker")
     late = proposal.occurrences[0].warm_up_at < now
     warning = f"The warm-up takes about {minutes(proposal.warm_up)} minutes: seats may not be ready at the start."
     return BookingPreview(
-        confirmed=answer.confirmed,
-        reason=f"it fits: {workers} of {template.name}" if answer.confirmed else describe(shortages, free),
+        confirmed=admission.confirmed,
+        reason=f"it fits: {workers} of {template.name}" if admission.confirmed else describe(shortages, free),
         shortages=shortages,
         free_times=tuple(free),
         definition=proposal.definition.id,
@@ -249,10 +249,10 @@ def _free_text(free: Sequence[FreeTime]) -> str:
     return f"; it would fit at {times} in {free[0].start.zone}"
 
 
-def describe_refusal(answer: Admission, zone: str, warm_up: timedelta | None) -> ProblemError:
+def describe_refusal(admission: Admission, zone: str, warm_up: timedelta | None) -> ProblemError:
     """The problem of a change that does not fit. Without a warm-up, no other time is proposed."""
-    shortages = [_shortage(each) for each in answer.shortages]
-    starts = [] if warm_up is None else [each + warm_up for each in answer.free_times]
+    shortages = [_shortage(each) for each in admission.shortages]
+    starts = [] if warm_up is None else [each + warm_up for each in admission.free_times]
     free = [FreeTime(start=to_wall_time(each, zone), starts_at=each) for each in starts]
     detail = "; ".join(each.message for each in shortages) + (_free_text(free) if free else "")
     current = {

@@ -17,7 +17,7 @@ from lcm.control_plane.bookings.access import (
     shown_preview,
 )
 from lcm.control_plane.bookings.changes import cancel, extended, moved
-from lcm.control_plane.bookings.proposals import answer_request
+from lcm.control_plane.bookings.proposals import assess_request
 from lcm.control_plane.bookings.seats import extend_seats
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.idempotency import run_idempotent
@@ -79,8 +79,8 @@ class BookingService:
     async def preview(self, caller: Caller, request: CreateBookingRequest) -> BookingPreview:
         """Whether a booking would be confirmed now. Nothing is stored."""
         teams = await self._teams.teams()
-        answer = await answer_request(self._context, caller, teams, request, clock.now())
-        return shown_preview(caller.scope, answer.preview)
+        assessment = await assess_request(self._context, caller, teams, request, clock.now())
+        return shown_preview(caller.scope, assessment.preview)
 
     async def create(self, caller: Caller, request: CreateBookingRequest, key: IdempotencyKey | None = None) -> bytes:
         """Confirm a booking, or refuse it and say what is short and when it would fit."""
@@ -89,13 +89,13 @@ class BookingService:
 
         async def attempt(tx: Transaction) -> Booking:
             await tx.take_calendar()
-            answer = await answer_request(self._context, caller, teams, request, tx.now)
-            if not answer.preview.confirmed:
-                current = shown_preview(caller.scope, answer.preview).model_dump(mode="json")
-                raise ProblemError(ProblemCode.BOOKING_REFUSED, answer.preview.reason, current=current)
-            await add_to_team(tx, answer.proposal.team)
-            tx.require_unchanged(answer.depends_on)
-            booking = answer.proposal.booking(booking_id, caller.name, tx.now)
+            assessment = await assess_request(self._context, caller, teams, request, tx.now)
+            if not assessment.preview.confirmed:
+                current = shown_preview(caller.scope, assessment.preview).model_dump(mode="json")
+                raise ProblemError(ProblemCode.BOOKING_REFUSED, assessment.preview.reason, current=current)
+            await add_to_team(tx, assessment.proposal.team)
+            tx.require_unchanged(assessment.depends_on)
+            booking = assessment.proposal.booking(booking_id, caller.name, tx.now)
             return tx.save_booking(booking, "booking_created", name=booking.name)
 
         return await self._run(caller, key, attempt)
