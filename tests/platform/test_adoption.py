@@ -71,6 +71,12 @@ async def test_a_sick_description_of_types_stops_no_import_and_is_asked_for_agai
         assert fleet.calls("DescribeInstanceTypes") == calls, "a complete import asks no more"
 
 
+async def takes_lablets(fleet: Fleet, worker_id: str) -> bool:
+    """What instructors see of a worker (teams.md#roles-in-a-team)."""
+    name = (await fleet.worker(worker_id)).name
+    return next(iter([each.ready async for each in fleet.people.teams.worker_readiness() if each.name == name]))
+
+
 async def test_an_adopted_worker_takes_lablets_before_a_paid_one_is_launched() -> None:
     """discovery.md#adopting: not before, and then first."""
     async with a_whole() as whole:
@@ -79,10 +85,13 @@ async def test_an_adopted_worker_takes_lablets_before_a_paid_one_is_launched() -
         worker = await imported(whole.fleet, machine)
         before = await whole.running("tiny")
         assert before.worker_id != worker.id, "nobody has adopted it"
+        assert await takes_lablets(whole.fleet, worker.id) is False
         adopted = await whole.fleet.people.workers.adopt(worker.id, SCHEDULABLE)
         assert adopted.adopted_at is not None
         assert before.worker_id is not None
+        assert await takes_lablets(whole.fleet, before.worker_id) is True
         await whole.fleet.people.workers.hold(before.worker_id, HoldRequest(reason="so that it takes no other"))
+        assert await takes_lablets(whole.fleet, before.worker_id) is False
         launched = whole.fleet.calls("RunInstances")
         made = await whole.make("tiny", aws_region=REGION)
         placed = await whole.until_status(made, LabletStatus.RUNNING, within=900)

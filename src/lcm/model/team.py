@@ -121,7 +121,7 @@ class RequestedLimits(StrictModel):
 
 
 class Team(Record):
-    """A team: its members see its definitions and lablets, and nobody else's."""
+    """A team: its instructors see its definitions and lablets, its learners their own lablets."""
 
     id: str
     name: ResourceName
@@ -179,4 +179,4 @@ class WorkerReadiness(LenientModel):
     """What an instructor may know of a worker."""
 
     name: str
-    ready: bool = Field(description="Whether it takes lablets now.")
+    ready: bool = Field(description="Whether it takes lablets now: it is ready, adopted, schedulable and not on hold.")

@@ -15,6 +15,7 @@ from lcm.control_plane.teams.visibility import instructs
 from lcm.core import clock
 from lcm.model.booking.record import BookingStatus
 from lcm.model.formatting import count_of
+from lcm.model.lablet.placement import check_hold, check_ready
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.problems import ProblemCode
 from lcm.model.team import MAX_TEAMS, Team, TeamLimits, TeamMember, TeamSummary, WorkerReadiness
@@ -123,8 +124,8 @@ class TeamService:
 
         async def attempt(tx: Transaction) -> None:
             stored, team = await read_team(tx, team_id)
-            for text in await _still_used(tx.store, team_id):
-                detail = f"team {team.name} still has {text}; end, cancel or assign them first"
+            if used := await _still_used(tx.store, team_id):
+                detail = f"team {team.name} still has {', '.join(used)}; end, cancel or assign them first"
                 raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
             tx.stage(Delete(TEAMS, team_id, stored.revision))
             tx.audit("team_deleted", team_id, name=team.name)
@@ -148,7 +149,9 @@ class TeamService:
         where = Where(any_of=any_of, none_of={"status": [WorkerStatus.TERMINATED.value]})
         page = await self._context.store.find(WORKERS, where, sort=Sort("name"), after=after, limit=limit)
         workers = [worker for each in page.items if (worker := read_or_skip(each, Worker, "worker")) is not None]
-        return [WorkerReadiness(name=each.name, ready=each.ready) for each in workers], page.next_cursor
+        now = clock.now()
+        takes_lablets = [(each, check_ready(each) is None and check_hold(each, now) is None) for each in workers]
+        return [WorkerReadiness(name=each.name, ready=ready) for each, ready in takes_lablets], page.next_cursor
 
     async def _count(self, caller: Caller, team_id: str) -> int:
         """Lablets of the team that go on; a learner learns of none but their own."""

@@ -150,7 +150,7 @@ async def test_a_token_with_a_name_of_before_gets_no_answer_of_the_other_team(sc
 
 async def test_a_team_is_deleted_once_nothing_belongs_to_it(school: School) -> None:
     answer = await school.plane.ask("DELETE", "/api/teams/blue", role=Role.ADMIN)
-    assert (answer.status_code, "still has 1 definition" in answer.text) == (409, True)
+    assert (answer.status_code, "still has 1 definition, 2 lablets, 1 booking;" in answer.text) == (409, True)
     await school.admin("POST", "/api/teams", name="empty")
     token = await school.token("empty-learner", "learner", "empty")
     await school.admin("DELETE", "/api/teams/empty")
