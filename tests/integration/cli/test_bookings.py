@@ -44,17 +44,22 @@ def test_a_booking_from_preview_to_cancellation(plane: ControlPlaneProcess) -> N
     assert "anna@example.com" in shown
 
     before = listed["occurrences"][0]["ends_at"]
-    assert "will end 30m later" in plane.lcm("bookings", "extend", "class", "--by", "30m", "--dry-run").stdout
-    plane.lcm("bookings", "extend", "class", "--by", "30m")
+    extend = ("bookings", "extend", "class", "--by", "30m")
+    assert "class 1 of class will end 30m later" in plane.lcm(*extend, "--dry-run").stdout
+    assert "Booking class extended: class 1 ends at" in plane.lcm(*extend).stdout
     moved = f"{datetime.now(UTC) + timedelta(days=50):%Y-%m-%d}T13:00"
-    plane.lcm("bookings", "move", "class", "--class", "2", "--start", moved)
+    text = plane.lcm("bookings", "move", "class", "--class", "2", "--start", moved).stdout
+    assert f"Booking class changed: class 2 begins at {moved.replace('T', ' ')} {ZONE}" in text
     [booking] = json.loads(plane.lcm("bookings", "list", "-o", "json").stdout)
     first, second = booking["occurrences"]
     longer = datetime.fromisoformat(first["ends_at"]) - datetime.fromisoformat(before)
     assert (longer, second["start"]["at"][:16]) == (timedelta(minutes=30), moved)
 
     assert "will be cancelled" in plane.lcm("bookings", "cancel", "class", "--dry-run").stdout
-    assert "without class 2" in plane.lcm("bookings", "cancel", "class", "--class", "2", "--yes").stdout
+    assert (
+        "Booking class changed: class 2 is cancelled."
+        in plane.lcm("bookings", "cancel", "class", "--class", "2", "--yes").stdout
+    )
     assert "Booking class cancelled." in plane.lcm("bookings", "cancel", "class", "--yes").stdout
     over = plane.lcm("bookings", "cancel", "class", "--yes", check=False)
     assert (over.returncode, "is over" in over.stderr) == (1, True)

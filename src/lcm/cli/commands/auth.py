@@ -163,7 +163,7 @@ logout_app = make_command_group("End your session at a control plane and forget 
 @logout_app.command()
 def logout(
     which: Annotated[
-        str | None, typer.Argument(metavar="[URL]", help="URL or context name. Default: the current context.")
+        str | None, typer.Argument(metavar="URL", help="URL or context name. Default: the current context.")
     ] = None,
 ) -> None:
     """Sign out: end the session at the control plane, and remove it from this computer.

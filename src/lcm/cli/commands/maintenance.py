@@ -53,7 +53,7 @@ def breaker_group() -> None:
 @command(breaker_app, "reset", mutates=True)
 async def reset_breaker(
     session: Session,
-    region: Annotated[str | None, typer.Argument(metavar="[REGION]", help="Only the breaker of this region.")] = None,
+    region: Annotated[str | None, typer.Argument(metavar="REGION", help="Only the breaker of this region.")] = None,
     yes: YesOption = False,
 ) -> None:
     """Close open breakers: workers missing from the next scans are marked as lost again. Asks for confirmation."""

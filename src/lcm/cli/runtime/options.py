@@ -107,7 +107,7 @@ def validate(model: type[M], fields: Mapping[str, object]) -> M:
     try:
         return model.model_validate(dict(fields))
     except ValidationError as error:
-        problems = [f"{'.'.join(path)}: {text}" for path, text in problems_of(error)]
+        problems = [": ".join(filter(None, (".".join(path), text))) for path, text in problems_of(error)]
         raise UsageError("\n".join(problems)) from None
 
 

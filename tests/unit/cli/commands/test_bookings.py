@@ -11,7 +11,7 @@ from lcm.cli.commands.calendar.bookings import _admitted, _preview_lines
 from lcm.cli.errors import CommandError
 from lcm.client.errors import BookingRefusedError
 from lcm.control_plane.bookings.proposals import describe_refusal
-from lcm.model.booking.requests import BookingPreview, FreeTime
+from lcm.model.booking.requests import BookingPreview, BookingShortage, FreeTime
 from lcm.model.booking.times import to_wall_time
 from lcm.model.calendar.admission import Admission, Resource, Shortage
 from tests.support.records.workers import NOW
@@ -47,3 +47,25 @@ def test_free_times_name_their_zone() -> None:
         seats=3,
     )
     assert _preview_lines(refused)[1] == f"It would fit at: {start.at:%Y-%m-%dT%H:%M} in {ZONE}"
+
+
+def test_a_refusal_has_each_shortage_and_the_free_times_once() -> None:
+    start = to_wall_time(NOW, ZONE)
+    message = "workers: 4 would be needed"
+    refused = BookingPreview(
+        confirmed=False,
+        reason=f"{message}; it would fit at {start.at:%Y-%m-%d %H:%M} in {ZONE}",
+        shortages=(BookingShortage(resource=Resource.WORKERS, at=NOW, needed=4, allowed=3, message=message),),
+        free_times=(FreeTime(start=start, starts_at=NOW),),
+        definition="bgp@1",
+        aws_region="eu-west-1",
+        seats=3,
+        template="micro",
+    )
+    assert _preview_lines(refused) == [message, f"It would fit at: {start.at:%Y-%m-%dT%H:%M} in {ZONE}"]
+
+
+def test_no_other_time_helps_if_no_template_is_large_enough() -> None:
+    reason = "templates: no enabled template is large enough for a seat; add or enable one"
+    refused = BookingPreview(confirmed=False, reason=reason, definition="bgp@1", aws_region="eu-west-1", seats=3)
+    assert _preview_lines(refused) == [reason]

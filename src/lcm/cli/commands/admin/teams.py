@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcm.cli.errors import CommandError
+from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.options import YesOption, make_command_group
 from lcm.cli.runtime.session import Session, confirm_change
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lcm.model.team import TeamSummary, WorkerReadiness
 
 app = make_command_group("Teams: their members and limits, and what belongs to them.")
@@ -46,6 +48,21 @@ def _columns() -> list[Column[TeamSummary]]:
     ]
 
 
+_LIMIT_LABELS = {
+    "max_lablets": "lablets at once",
+    "max_seats": "seats booked at once",
+    "max_lifetime_minutes": "max lifetime",
+}
+
+
+def _limit_text(name: str, limit: float | None) -> str:
+    from lcm.cli.output.durations import format_minutes
+
+    if limit is None:
+        return "no limit"
+    return format_minutes(limit) if name == "max_lifetime_minutes" else str(limit)
+
+
 def _of(count: int, most: int | None) -> str:
     return str(count) if most is None else f"{count} of {most}"
 
@@ -71,14 +88,13 @@ async def get_team(session: Session, team: TeamArgument) -> None:
 
 def _show(session: Session, team: TeamSummary) -> None:
     limits = team.limits
-    lifetime = "no limit" if limits.max_lifetime_minutes is None else f"{limits.max_lifetime_minutes:g} minutes"
     details = [
         ("name", team.name),
         ("id", team.id),
         ("description", team.description or "-"),
         ("lablets", _of(team.lablets, limits.max_lablets)),
-        ("seats", "no limit" if limits.max_seats is None else str(limits.max_seats)),
-        ("max lifetime", lifetime),
+        ("seats", _limit_text("max_seats", limits.max_seats)),
+        ("max lifetime", _limit_text("max_lifetime_minutes", limits.max_lifetime_minutes)),
     ]
     for member in team.members:
         named = f"group {member.group}" if member.group else f"{member.email}"
@@ -129,15 +145,23 @@ async def edit_team(
     no_limits: Annotated[bool, typer.Option("--no-limits", help="Remove the limits that are not given.")] = False,
 ) -> None:
     """Change name, description or limits of a team."""
+    new_limits = _limits(max_lablets, max_seats, max_lifetime)
+    if rename is None and description is None and not new_limits and not no_limits:
+        raise UsageError("nothing to change; pass at least one option, such as --max-lablets 40")
     found = await session.client.teams.get(team)
+    before = found.limits.model_dump()
     limits = {} if no_limits else found.limits.model_dump(exclude_none=True)
-    limits |= _limits(max_lablets, max_seats, max_lifetime)
-    fields: dict[str, Any] = {"limits": limits}
-    if rename is not None:
-        fields["name"] = rename
-    if description is not None:
-        fields["description"] = description
-    await _change(session, found, fields, f"Team {rename or found.name} changed.")
+    limits |= new_limits
+    given = {"name": rename, "description": description}
+    fields = {name: value for name, value in given.items() if value is not None and value != getattr(found, name)}
+    effects = [f"{name}: {getattr(found, name) or 'none'} → {value or 'none'}" for name, value in fields.items()]
+    effects += [
+        f"{label}: {_limit_text(name, before[name])} → {_limit_text(name, limits.get(name))}"
+        for name, label in _LIMIT_LABELS.items()
+        if before[name] != limits.get(name)
+    ]
+    text = f"Team {rename or found.name} changed." if effects else f"Team {found.name}: no change needed."
+    await _change(session, found, {**fields, "limits": limits}, effects or ["no change needed"], text)
 
 
 @command(app, "add", mutates=True)
@@ -153,10 +177,12 @@ async def add_members(
     found = await session.client.teams.get(team)
     added = _members(instructor, learner, instructor_group, learner_group)
     if not added:
-        raise CommandError("name at least one member: --instructor, --learner, --instructor-group or --learner-group")
+        raise UsageError("name at least one member: --instructor, --learner, --instructor-group or --learner-group")
     new = {(each.get("group"), each.get("email", "").casefold()) for each in added}
     kept = [each for each in _present(found) if (each.get("group"), each.get("email", "")) not in new]
-    await _change(session, found, {"members": [*kept, *added]}, f"Team {found.name}: members added.")
+    roles = {"instructor": "an instructor", "learner": "a learner"}
+    effects = [f"{each.get('email') or 'group ' + each['group']} will be {roles[each['role']]}" for each in added]
+    await _change(session, found, {"members": [*kept, *added]}, effects, f"Team {found.name}: members added.")
 
 
 @command(app, "remove", mutates=True)
@@ -173,14 +199,15 @@ async def remove_member(
         raise CommandError(f"{member} is not a member of {found.name}; lcm teams get {found.name} lists them")
     effect = f"{member} will lose access to everything of {found.name}. Their lablets stay."
     confirm_change(session, [effect], f"Remove {member} from {found.name}?", yes=yes)
-    await _change(session, found, {"members": kept}, f"Team {found.name}: {member} removed.")
+    await _change(session, found, {"members": kept}, [effect], f"Team {found.name}: {member} removed.")
 
 
 @command(app, "delete", mutates=True)
 async def delete_team(session: Session, team: TeamArgument, yes: YesOption = False) -> None:
-    """Delete a team that nothing belongs to. Asks for confirmation."""
+    """Delete a team without lablets, definitions, bookings and workers. Asks for confirmation."""
     found = await session.client.teams.get(team)
-    session.forecast = [(found.name, "will be deleted")]
+    needed = "unless definitions, lablets, bookings or workers still belong to it"
+    session.forecast = [(found.name, f"will be deleted, {needed}")]
     confirm_change(session, ["Its members will lose their roles in it."], f"Delete the team {found.name}?", yes=yes)
     await session.client.teams.delete(found.id)
     session.printer.item(found, found.name, lambda each: session.printer.line(f"Team {each.name} deleted."))
@@ -209,10 +236,10 @@ async def assign_lablet(
     lablet: Annotated[str, typer.Argument(metavar="LABLET", help="Name or id of a lablet, or a unique prefix.")],
     team: TeamArgument,
     owner: Annotated[
-        str | None, typer.Option("--owner", metavar="EMAIL", help="A member of the team: whose lablet it is.")
+        str | None, typer.Option("--owner", metavar="EMAIL", help="The new owner: a member of the team.")
     ] = None,
 ) -> None:
-    """Give a lablet to a team, and to a person in it. Its lab goes on."""
+    """Assign a lablet to a team, and to a person in it. Its lab goes on."""
     from lcm.cli.runtime.lookup import find_lablet
     from lcm.cli.runtime.options import validate
     from lcm.model.lablet.record import AssignLabletRequest
@@ -221,7 +248,9 @@ async def assign_lablet(
     body = validate(AssignLabletRequest, {"team": team, "owner": owner})
     session.forecast = [(found.name, f"will be assigned to {team}")]
     done = await session.client.lablets.assign(found.id, body)
-    text = f"{done.name} belongs to {team}, its owner is {done.owner_name or 'nobody'}."
+    text = f"{done.name} belongs to team {team}; its owner is {done.owner_name or 'not known'}."
+    if owner is not None and not done.owner:
+        text += f" No member of the team has this address, so {owner} does not see it: lcm teams add {team}"
     session.printer.item(done, done.name, lambda _: session.printer.line(text))
 
 
@@ -229,9 +258,9 @@ async def assign_lablet(
 async def assign_definition(
     session: Session,
     definition: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="Version of a definition.")],
-    team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Name or id of a team. Default: none.")] = None,
+    team: Annotated[str | None, typer.Argument(metavar="TEAM", help="Name or id of a team. Default: none.")] = None,
 ) -> None:
-    """Give a version of a definition to a team, or to none. Lablets that exist are unaffected."""
+    """Assign a version of a definition to a team, or to none. Existing lablets are unaffected."""
     from lcm.cli.runtime.lookup import find_definition
     from lcm.cli.runtime.options import validate
     from lcm.model.lablet.record import AssignDefinitionRequest
@@ -244,11 +273,13 @@ async def assign_definition(
     session.printer.item(done, done.id, lambda _: session.printer.line(text))
 
 
-async def _change(session: Session, team: TeamSummary, fields: dict[str, Any], text: str) -> None:
+async def _change(
+    session: Session, team: TeamSummary, fields: dict[str, Any], effects: Sequence[str], text: str
+) -> None:
     from lcm.cli.runtime.options import validate
     from lcm.model.team import UpdateTeamRequest
 
-    session.forecast = [(team.name, f"will get other {' and '.join(sorted(fields))}")]
+    session.forecast = [(team.name, effect) for effect in effects]
     changed = await session.client.teams.edit(team.id, validate(UpdateTeamRequest, fields), version=team.version)
     session.printer.item(changed, changed.name, lambda _: session.printer.line(text))
 

@@ -150,8 +150,11 @@ async def extend_booking(
 
     found = await find_booking(session.client, name)
     request = validate(ExtendBookingRequest, {"minutes": _minutes(by, "--by"), "number": number})
-    session.forecast = [("then", f"a class of {found.name} will end {by} later if its workers are free until then")]
-    _print_result(session, await _admitted(session.client.bookings.extend(found.id, request)), "extended")
+    chosen = class_links.current_class(found) if number is None else number
+    effect = f"class {chosen} of {found.name} will end {by} later if its workers are free until then"
+    session.forecast = [("then", effect)]
+    extended = await _admitted(session.client.bookings.extend(found.id, request))
+    _print_result(session, extended, f"extended: class {chosen} ends at {_local(_class(extended, chosen).ends_at)}")
 
 
 @command(app, "move", mutates=True)
@@ -171,7 +174,7 @@ async def move_booking(
     request = validate(MoveOccurrenceRequest, {"start": start, "occurrence": which})
     session.forecast = [("then", f"class {number} of {found.name} will begin at {start} {found.zone} if it fits then")]
     moved = await _admitted(session.client.bookings.move(found.id, number, request))
-    _print_result(session, moved, "moved")
+    _print_result(session, moved, f"changed: class {number} begins at {_wall(moved, _class(moved, number))}")
 
 
 @command(app, "cancel", mutates=True)
@@ -195,7 +198,7 @@ async def cancel_booking(
     session.forecast = [("then", each) for each in effects]
     confirm_change(session, effects, f"Cancel {found.name}?", yes=yes)
     booking = await session.client.bookings.cancel(found.id, reason, number=number, version=found.version)
-    _print_result(session, booking, "cancelled" if number is None else f"without class {number}")
+    _print_result(session, booking, "cancelled" if number is None else f"changed: class {number} is cancelled")
 
 
 class_links.register(app)
@@ -259,8 +262,10 @@ async def _admitted(change: Awaitable[Booking]) -> Booking:
 
 
 def _preview_lines(preview: BookingPreview) -> list[str]:
-    lines = [preview.reason, *(each.message for each in preview.shortages if each.message not in preview.reason)]
+    lines = [preview.reason]
     if not preview.confirmed:
+        lines = [each.message for each in preview.shortages] or lines
+    if not preview.confirmed and (preview.template is not None or preview.free_times):
         free = ", ".join(f"{each.start.at:%Y-%m-%dT%H:%M}" for each in preview.free_times)
         zone = preview.free_times[0].start.zone if free else ""
         lines.append(f"It would fit at: {free} in {zone}" if free else "It does not fit at any time within 14 days.")
@@ -278,6 +283,8 @@ def _show_preview(session: Session, preview: BookingPreview) -> None:
 
 
 def _show(session: Session, booking: Booking) -> None:
+    from lcm.cli.output.durations import format_minutes
+
     session.printer.line(booking.name, style="bold")
     session.printer.details(
         [
@@ -285,7 +292,7 @@ def _show(session: Session, booking: Booking) -> None:
             ("definition", booking.definition),
             ("seats", str(booking.seats)),
             ("workers", f"{booking.workers} x {booking.template} in {booking.aws_region}"),
-            ("duration", f"{booking.duration_minutes} minutes"),
+            ("duration", format_minutes(booking.duration_minutes)),
             ("learners", ", ".join(booking.learners) or "none named"),
             ("id", booking.id),
         ]
@@ -315,6 +322,10 @@ def _next_class(booking: Booking) -> str:
 def _at_risk(booking: Booking) -> str:
     numbers = [str(each.number) for each in booking.open_occurrences if each.at_risk is not None]
     return f"class {', '.join(numbers)}" if numbers else "-"
+
+
+def _class(booking: Booking, number: int) -> BookingOccurrence:
+    return next(each for each in booking.occurrences if each.number == number)
 
 
 def _labs_end(occurrence: BookingOccurrence) -> str:

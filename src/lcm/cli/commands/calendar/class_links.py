@@ -49,7 +49,7 @@ async def seat_links(
     if revoke and expires is not None:
         raise UsageError("give only one of --expires and --revoke")
     booking = await find_booking(session.client, name)
-    chosen = _current_class(booking) if number is None else number
+    chosen = current_class(booking) if number is None else number
     if revoke:
         await _revoke(session, booking, chosen, yes=yes)
         return
@@ -79,7 +79,8 @@ def _show(session: Session, links: ClassSeatLinks) -> None:
         sys.stderr.write(f"{escape_unprintable(f'seat {each.seat}{who} has no link: {each.reason}')}\n")
 
 
-def _current_class(booking: Booking) -> int:
+def current_class(booking: Booking) -> int:
+    """The class under way, else the next one."""
     from lcm.model.booking.record import UNDER_WAY
 
     def order(each: BookingOccurrence) -> tuple[bool, object]:
