@@ -192,7 +192,7 @@ async def test_the_plan_says_that_a_used_worker_is_stopped_later(fleet: Fleet) -
     await asyncio.sleep(2 * CYCLE)
     (change,) = (await fleet.people.fleet.plan_overview()).schedule_changes
     assert (change.waits, change.desired_status) == (True, DesiredStatus.STOPPED)
-    assert change.reason.endswith("it is stopped later: 2 nodes run on it")
+    assert change.reason.endswith("it is not stopped yet: 2 nodes run on it")
     assert await state(fleet, worker) == (RUNNING, DesiredStatus.RUNNING)
     set_nodes(fleet, worker, 0)
     await fleet.until_status(worker.id, STOPPED, within=2 * CYCLE + 300)

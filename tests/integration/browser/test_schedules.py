@@ -41,7 +41,7 @@ def test_a_schedule_is_made_by_keyboard_and_its_week_is_shown_before_it_is_saved
     preview = dialog.locator("#schedule-preview")
     expect(preview).to_contain_text("times in Asia/Kathmandu")
     expect(preview.get_by_role("row")).to_have_count(8 + 2)
-    expect(preview).to_contain_text("stopped now, or as soon as nobody uses it")
+    expect(preview).to_contain_text("stopped now, or as soon as it is not in use")
     assert accessibility_violations(page) == []
     dialog.get_by_label("Windows", exact=True).fill("daily 8-18")
     page.keyboard.press("Tab")

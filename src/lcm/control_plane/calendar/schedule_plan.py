@@ -73,7 +73,7 @@ async def _find_waits(store: Store, due: Mapping[str, Worker]) -> dict[str, dict
         if decision is not None and decision.rule == _WAITS_RULE and decision.version == worker.version:
             found[worker.id] = {"waits": True, "reason": decision.reason}
         elif block is not None:
-            found[worker.id] = {"waits": True, "reason": f"its schedule is closed; it is stopped later: {block}"}
+            found[worker.id] = {"waits": True, "reason": f"its schedule is closed; it is not stopped yet: {block}"}
     return found
 
 

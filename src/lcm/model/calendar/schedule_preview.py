@@ -82,7 +82,7 @@ class SchedulePreview(LenientModel):
     openings: tuple[ScheduledOpening, ...] = Field(default=(), description="When it is open within seven days.")
     workers: Annotated[tuple[ScheduledWorker, ...], Field(max_length=MAX_PREVIEWED)] = ()
     workers_total: int = 0
-    stops_now: int = Field(default=0, description="How many workers would be stopped as soon as nobody uses them.")
+    stops_now: int = Field(default=0, description="How many workers would be stopped as soon as they are not in use.")
     starts_now: int = 0
     effect: str = Field(default="", description="What would happen, as sentences for people.")
 
@@ -146,11 +146,10 @@ def _effect(preview: SchedulePreview) -> str:
     until = "" if status.next_boundary is None else f" until {format_clock_time(status.next_boundary, now)}"
     sentences = [f"It is {'open' if status.is_open else 'closed'}{until} for {_workers(preview.workers_total)}."]
     if preview.stops_now:
-        sentences.append(
-            f"{_capitalized(preview.stops_now)} stopped as soon as nobody uses {_them(preview.stops_now)}."
-        )
+        unused = "it is" if preview.stops_now == 1 else "they are"
+        sentences.append(f"{_will_be(preview.stops_now)} stopped as soon as {unused} not in use.")
     if preview.starts_now:
-        sentences.append(f"{_capitalized(preview.starts_now)} started.")
+        sentences.append(f"{_will_be(preview.starts_now)} started.")
     if not status.is_open and status.schedule.outside is OutsideAction.NOTHING:
         sentences.append("It does nothing outside its windows.")
     return " ".join(sentences)
@@ -161,8 +160,11 @@ def _removal(selected: Sequence[Worker], schedule: Schedule) -> str:
         worker.desired_status is DesiredStatus.STOPPED and worker.pause_reason == schedule.pause_reason
         for worker in selected
     )
+    if not selected:
+        return "It selects no worker at present."
     if not stopped:
-        return f"It selects {_workers(len(selected))}; they stay as they are."
+        unchanged = "it stays as it is" if len(selected) == 1 else "they stay as they are"
+        return f"It selects {_workers(len(selected))}; {unchanged}."
     return f"{_workers(stopped)} that it stopped will stay stopped; start {_them(stopped)} if needed."
 
 
@@ -170,7 +172,7 @@ def _workers(count: int) -> str:
     return count_of(count, "worker")
 
 
-def _capitalized(count: int) -> str:
+def _will_be(count: int) -> str:
     return f"{_workers(count)} will be"
 
 

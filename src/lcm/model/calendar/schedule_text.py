@@ -31,7 +31,7 @@ def schedule_sentences(worker: Worker, schedules: Sequence[Schedule], now: datet
         free = worker.model_copy(update={"hold": None})
         winner = decide_desired(free, now, OtherClaims(schedule=claim))
         if winner is not claim and claim.desired is not worker.desired_status:
-            yield f"That does not count at present: {winner.reason}."
+            yield f"That does not apply at present: {winner.reason}."
         return
     boundary = next_boundary(worker, own, now)
     if own and boundary is not None:
@@ -51,7 +51,9 @@ def scheduled_step(worker: Worker, schedules: Sequence[Schedule], now: datetime)
         return f"It will be started by its schedule {when}."
     block = lablet_block(worker)
     waits = f"; at present, {block}" if block else ""
-    return f"It will be stopped by its schedule {when}, as soon as no lablet and no node runs on it{waits}."
+    at_once = change.at <= now
+    then = "as soon as it is not in use" if at_once else f"{when}, or as soon after that as it is not in use"
+    return f"It will be stopped by its schedule {then}{waits}."
 
 
 def stopping_schedule(worker: Worker, schedules: Sequence[Schedule]) -> str | None:

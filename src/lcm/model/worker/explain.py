@@ -357,8 +357,10 @@ def _next_check(inputs: ExplainInput) -> str:
 def _idle_sentence(inputs: ExplainInput) -> str:
     """Return when a ready worker is paused or drained, which depends on its use."""
     worker, now, idle = inputs.worker, inputs.now, inputs.settings.idle
-    if booking_claim(worker, now) is not None or override_claim(worker, now) is not None:
-        return "It keeps running and is not paused until then."
+    claim = booking_claim(worker, now) or override_claim(worker, now)
+    if claim is not None:
+        until = "" if claim.until is None else f" until {format_clock_time(claim.until, now)}"
+        return f"It keeps running, and policies do not pause it{until}."
     quiet = now - idle_since(worker)
     if worker.allocation.lablets:
         return "It keeps running and is not paused while a lablet is assigned to it."

@@ -109,14 +109,14 @@ async def test_a_preview_shows_workers_and_week_and_writes_nothing(plane: TestPl
         "end": "2026-01-19T17:00:00Z",
         "rule": "mon-fri 08:00-18:00",
     }
-    assert "1 worker will be stopped as soon as nobody uses it." in body["effect"]
+    assert "1 worker will be stopped as soon as it is not in use." in body["effect"]
     assert (await plane.ask("GET", "/api/schedules")).json()["items"] == []
     made = await create(plane)
     open_now = {**OFFICE, "windows": ["sat 08:00-18:00"], "schedule_id": made["id"]}
     edited = (await plane.ask("POST", "/api/schedules/preview", json=open_now)).json()
     assert edited["stops_now"] == 0, "it takes the place of the one that is saved"
     removed = (await plane.ask("GET", f"/api/schedules/{made['id']}/preview", params={"remove": "true"})).json()
-    assert removed["effect"] == "It selects 1 worker; they stay as they are."
+    assert removed["effect"] == "It selects 1 worker; it stays as it is."
 
 
 async def test_a_schedule_selects_the_workers_of_a_team(plane: TestPlane) -> None:

@@ -10,6 +10,7 @@ import pytest
 from lcm.model.calendar.precedence import Authority, decide_desired
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.state import FleetState
+from lcm.model.formatting import format_clock_time
 from lcm.model.lablet.placement import rejection_reason
 from lcm.model.lablet.scheduling.planner import WAITING_FOR_BOOKED, PlanningConfig, make_plan
 from lcm.model.worker.explain import ExplainInput, explain
@@ -81,4 +82,4 @@ def test_an_explanation_names_the_booking_and_its_end() -> None:
     )
     text = str(sentences)
     assert "Policies do not change it: it is booked for bk-1 until" in text
-    assert "It keeps running and is not paused until then." in text
+    assert f"It keeps running, and policies do not pause it until {format_clock_time(LATER, NOW)}." in text

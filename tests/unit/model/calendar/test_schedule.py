@@ -21,8 +21,9 @@ from lcm.model.calendar.schedule import (
     next_scheduled_change,
     schedule_claim,
 )
+from lcm.model.calendar.schedule_text import scheduled_step
 from lcm.model.worker.record import Hold, Override
-from lcm.model.worker.status import DesiredStatus
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.support.records.workers import a_worker
 
 RUNNING, STOPPED = DesiredStatus.RUNNING, DesiredStatus.STOPPED
@@ -257,3 +258,11 @@ def test_old_and_newer_records_open() -> None:
     newer = Schedule.model_validate({**stored, "outside": "hibernate", "season": "winter"})
     assert newer.model_dump(mode="json")["season"] == "winter"
     assert schedule_claim(a_worker(), [newer], EVENING) is None
+
+
+def test_a_stop_that_is_due_waits_until_the_worker_is_not_in_use() -> None:
+    running = a_worker(status=WorkerStatus.RUNNING)
+    due, later = (scheduled_step(running, [OFFICE], now) for now in (EVENING, NOON))
+    assert due == "It will be stopped by its schedule as soon as it is not in use."
+    assert later is not None
+    assert later.startswith("It will be stopped by its schedule at 17:00 UTC, in 6 hours, or as soon after that as ")

@@ -162,7 +162,7 @@ def test_a_doubled_time_needs_first_or_second() -> None:
     wall = wall_time("2026-10-25T02:30", "Europe/Brussels")
     with pytest.raises(WallTimeError, match="occurs twice in Europe/Brussels, at 00:30 and 01:30 UTC") as refused:
         wall.instant()
-    assert str(refused.value).endswith("; add occurrence first or second")
+    assert str(refused.value).endswith("; set occurrence (lcm: --which) to first or second")
     chosen = [wall.model_copy(update={"occurrence": each}).instant() for each in TimeOccurrence]
     assert chosen == [datetime(2026, 10, 25, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 1, 30, tzinfo=UTC)]
 

@@ -264,6 +264,8 @@ def _worker_lines(preview: SchedulePreview) -> list[str]:
             verb = "started" if each.change_to is DesiredStatus.RUNNING else "stopped"
             at_once = each.change_at <= preview.previewed_at
             text += f", and will be {verb} {'now' if at_once else f'at {format_time_with_zone(each.change_at)}'}"
+            if verb == "stopped":
+                text += ", or as soon as it is not in use"
         lines.append(text)
     more = preview.workers_total - len(preview.workers)
     return [*lines, f"and {more} more"] if more else lines

@@ -57,7 +57,7 @@ async def test_an_operator_creates_changes_and_deletes_a_schedule(plane: TestPla
     assert "Week of office" in await operator.page("/schedules")
     assert "times in Europe/Brussels" in await operator.part(f"/schedules/{schedule.id}/week")
     assert "Schedule office disabled" in (await operator.send(f"/schedules/{schedule.id}/disable", {})).text
-    assert "they stay as they are" in await operator.part(f"/schedules/{schedule.id}/confirm-delete")
+    assert "It selects no worker at present" in await operator.part(f"/schedules/{schedule.id}/confirm-delete")
     await operator.send(f"/schedules/{schedule.id}/remove", {})
     assert await plane.services.schedules.statuses() == ()
 
@@ -82,7 +82,7 @@ async def test_the_preview_shows_the_week_and_the_workers_before_anything_is_sav
     assert "times in UTC" in part
     assert "Sun 18 Jan" in part
     assert "08:00 to 18:00" in part
-    assert "stopped now, or as soon as nobody uses it" in part
+    assert "stopped now, or as soon as it is not in use" in part
     assert "windows: must have at least one window" in await viewer.part(
         "/schedules/preview?zone=UTC&names=a&outside=stop"
     )

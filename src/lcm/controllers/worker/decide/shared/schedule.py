@@ -43,7 +43,7 @@ def with_schedule(worker: Worker, observed: Observation, policy: Policy, now: da
         return decided  # one that is starting is stopped when it runs
     block = lablet_block(worker) or node_block(worker, observed, "stop it")
     if block is not None:
-        return merge_wait(decided, wait("schedule.waits", f"{claim.reason}; it is stopped later: {block}"))
+        return merge_wait(decided, wait("schedule.waits", f"{claim.reason}; it is not stopped yet: {block}"))
     if any(not isinstance(action, WriteStatus | CheckIdle) for action in decided.actions):
         return decided  # what is being done already, such as a license operation, comes first
     return _following(claim, decided).with_added(conditions=decided.conditions)
