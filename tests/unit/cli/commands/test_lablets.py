@@ -1,16 +1,24 @@
-"""What `lcm lablets` shows."""
+"""What `lcm lablets` shows, and the examples in its errors."""
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
+from lcm.cli.commands.lablet.changes import extend_lablet
 from lcm.cli.commands.lablets import read_with_access
+from lcm.cli.errors import UsageError
+from lcm.cli.output.durations import parse_duration, parse_time
 from lcm.model.lablet.access import describe_access
 from lcm.model.lablet.status import LabletStatus
 from tests.support.records.lablet_records import a_lablet
+from tests.support.records.workers import NOW
 
 if TYPE_CHECKING:
+    from lcm.cli.runtime.session import Session
     from lcm.client import Client
     from lcm.model.lablet.access import LabletAccess
     from lcm.model.lablet.record import Lablet
@@ -38,3 +46,12 @@ async def test_a_lablet_and_its_access_are_of_the_same_moment() -> None:
     client = cast("Client", SimpleNamespace(lablets=Lablets(ended)))
     shown, access = await read_with_access(client, pending)
     assert (shown.status, access.state) == (LabletStatus.TERMINATED, "released")
+
+
+async def test_the_error_of_an_extension_without_an_end_has_examples_that_can_be_typed() -> None:
+    with pytest.raises(UsageError) as refused:
+        await extend_lablet(cast("Session", None), "one")
+    found = re.search(r"such as --by (\S+), .* such as --until (\S+)$", str(refused.value))
+    assert found is not None
+    assert parse_duration(found[1], "--by")
+    assert parse_time(found[2], NOW, "--until").year == 2026

@@ -35,7 +35,7 @@ async def extend_lablet(
     from lcm.model.lablet.requests import ExtendLabletRequest, LabletAction, PreviewLabletRequest
 
     if (by is None) == (until is None):
-        raise UsageError("give either --by, such as --by 1h, or --until, such as --until 17:30")
+        raise UsageError("give either --by, such as --by 1h, or --until, such as --until 2026-01-17T17:30")
     fields: dict[str, object] = {}
     if by is not None:
         fields["minutes"] = parse_duration(by, "--by").total_seconds() / 60
@@ -48,7 +48,7 @@ async def extend_lablet(
     asked = validate(ExtendLabletRequest, fields if reason is None else {**fields, "reason": reason})
     changed = await session.client.lablets.extend(lablet.id, asked)
     end = changed.expires_at
-    line = f"{changed.name} may run for {changed.time_to_live_minutes or 0:g} minutes once it runs."
+    line = f"{changed.name} may run for {changed.time_to_live_minutes or 0:g} minutes, counted from when it first runs."
     if end is not None:
         line = f"{changed.name} ends at {format_time_with_zone(end)}."
     if changed.version == lablet.version:
