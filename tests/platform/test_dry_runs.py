@@ -390,7 +390,7 @@ async def test_lablets_and_definitions() -> None:
         assert str(refusal.value).startswith("this would be rejected: minutes: its end may be at most ")
 
         given = await tried(fleet, seat_links.seat_link, "one", expires="4h")
-        assert given["one"] == "whoever opens the link can use, extend, reset and end this lablet"
+        assert given["one"] == "anyone with the link will be able to use, extend, reset and end this lablet"
         (link,) = [each async for each in fleet.people.seat_links.list(lablet.id)]
         assert (link.expires_at - link.created_at, link.revoked_at) == (timedelta(hours=4), None)
         with pytest.raises(CommandError, match=f"one has no open link with this id; it has: {link.id}"):

@@ -171,7 +171,7 @@ class DeviceSignIn(LenientModel):
     verification_uri_complete: str | None = Field(default=None, description="The address with the code in it.")
     interval: float = Field(description="Seconds to wait between two polls.")
     expires_in: float = Field(description="Seconds until the code expires.")
-    handle: RevealedSecret = Field(description="Sent with each poll. Whoever holds it gets the session.")
+    handle: RevealedSecret = Field(description="Sent with each poll. Keep it secret: it gives access to the session.")
 
 
 class CommandLineSignIn(LenientModel):

@@ -18,13 +18,13 @@ def test_a_schedule_from_preview_to_deletion(plane: ControlPlaneProcess) -> None
     preview = json.loads(plane.lcm("schedules", "preview", *options, "-o", "json").stdout)
     assert (preview["workers"][0]["change_to"], preview["stops_now"]) == ("STOPPED", 1)
     planned = plane.lcm("schedules", "create", "office", *options, "--dry-run").stdout
-    assert "1 worker will be stopped as soon as nobody uses it." in planned
+    assert "1 worker will be stopped as soon as it is not in use." in planned
     assert "No schedules." in plane.lcm("schedules", "list").stdout
     assert "Schedule office created." in plane.lcm("schedules", "create", "office", *options).stdout
     [listed] = json.loads(plane.lcm("schedules", "list", "-o", "json").stdout)
     assert (listed["schedule"]["name"], listed["is_open"]) == ("office", False)
     plan = plane.lcm("plan").stdout
-    assert "scheduled will be stopped now or as soon as nobody uses it: schedule office is closed" in plan
+    assert "scheduled will be stopped now: schedule office is closed" in plan
     assert "schedule office is closed" in plane.lcm("workers", "explain", "scheduled").stdout
 
     assert "It is open for 1 worker." in plane.lcm("schedules", "edit", "office", "--no-exceptions", "--dry-run").stdout
@@ -36,7 +36,7 @@ def test_a_schedule_from_preview_to_deletion(plane: ControlPlaneProcess) -> None
     assert "disabled" in plane.lcm("schedules", "disable", "office").stdout
     assert "disabled" in plane.lcm("schedules", "list").stdout
     assert "enabled" in plane.lcm("schedules", "enable", "office").stdout
-    assert "they stay as they are" in plane.lcm("schedules", "delete", "office", "--dry-run").stdout
+    assert "it stays as it is" in plane.lcm("schedules", "delete", "office", "--dry-run").stdout
     plane.lcm("schedules", "delete", "office", "--yes")
     assert json.loads(plane.lcm("schedules", "list", "-o", "json").stdout) == []
 

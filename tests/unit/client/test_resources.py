@@ -423,7 +423,7 @@ class Tour:
         assert await self.controller.schedules() == (renamed,)
         (alpha,) = [worker async for worker in self.admin.workers.list(q="alpha")]
         step = ScheduleStepRequest(step="stop", version=alpha.version, reason="closed")
-        with pytest.raises(NotPossibleNowError, match="no longer want to stop it"):
+        with pytest.raises(NotPossibleNowError, match="no longer stop it"):
             await self.controller.write_schedule_step(LEADER, alpha.id, step)
         assert await schedules.delete(made.id) == renamed
 

@@ -159,9 +159,9 @@ def _scheduled(change: PlannedScheduleChange, now: datetime) -> str:
     starts = change.desired_status is DesiredStatus.RUNNING
     later = f"in {format_duration(change.at - now)}" if change.at > now else "now"
     if change.waits:
-        later = "as soon as nobody uses it"
+        later = "as soon as it is not in use"
     elif not starts and change.at > now:
-        later += " or as soon as nobody uses it"
+        later += " or as soon as it is not in use"
     return f"{change.name} will be {'started' if starts else 'stopped'} {later}: {change.reason}"
 
 

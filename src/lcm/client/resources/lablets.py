@@ -164,7 +164,7 @@ class Lablets(Resource):
         return await self._send(call, LabletPreview)
 
     async def assign(self, lablet_id: str, body: AssignLabletRequest) -> Lablet:
-        """Give it to a team, and to a person in it."""
+        """Assign it to a team, and to a person in it."""
         path = api_path("lablets", lablet_id, "assign")
         return await self._send(ApiRequest("lablets.assign", "POST", path, body=encode_body(body)), Lablet)
 
@@ -218,7 +218,7 @@ class Definitions(Resource):
     async def assign(
         self, name: str, version: str, body: AssignDefinitionRequest, *, team: str | None = None
     ) -> LabletDefinition:
-        """Give a version to a team, or to none; `team` is the one that has it."""
+        """Assign a version to a team, or to none; `team` is the one that has it."""
         path, query = api_path(_DEFINITIONS_PATH, name, version, "assign"), query_params(team=team)
         request = ApiRequest("definitions.assign", "POST", path, query=query, body=encode_body(body))
         return await self._send(request, LabletDefinition)

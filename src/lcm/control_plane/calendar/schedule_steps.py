@@ -35,7 +35,7 @@ async def apply_schedule_step(tx: Transaction, worker_id: str, request: Schedule
     desired = DesiredStatus.RUNNING if request.step == "start" else DesiredStatus.STOPPED
     claim = due_change(worker, await read_schedules_in(tx), tx.earliest_now)
     if claim is None or claim.desired is not desired:
-        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"its schedules no longer want to {request.step} it")
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"its schedules no longer {request.step} it")
     allowed = STARTABLE if desired is DesiredStatus.RUNNING else STOPPABLE
     if worker.status not in allowed:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"a {worker.status} worker is left as it is")

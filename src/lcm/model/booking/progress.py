@@ -98,7 +98,7 @@ def choose_workers(
         problems.append(failed)
     elif missing > room:
         problems.append(
-            f"{count_of(len(workers), 'worker')} in {booking.aws_region}, MAX_WORKERS_PER_REGION {max_workers}"
+            f"{booking.aws_region} has {count_of(len(workers), 'worker')}, and MAX_WORKERS_PER_REGION is {max_workers}"
         )
     return WorkerChoice(serving, taken, launch, tuple(problems))
 

@@ -195,7 +195,7 @@ class WallTime(Record):
             return found[1]
         times = " and ".join(f"{each:%H:%M}" for each in found)
         text = f"{_format(wall)} occurs twice in {zone.key}, at {times} UTC, because clocks are put back"
-        raise WallTimeError(f"{text}; add occurrence first or second")
+        raise WallTimeError(f"{text}; set occurrence (lcm: --which) to first or second")
 
 
 def _describe_gap(wall: datetime, zone: ZoneInfo) -> str:

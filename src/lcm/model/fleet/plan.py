@@ -124,7 +124,8 @@ class PlannedScheduleChange(LenientModel):
     at: UtcDatetime
     reason: str = Field(default="", description="Which schedule, by which rule, and what it waits for.")
     waits: bool = Field(
-        default=False, description="Whether it waits until nobody uses the worker any more; `reason` says who does."
+        default=False,
+        description="Whether it waits until the worker is not in use any more; `reason` says by what it is used.",
     )
 
 

@@ -285,7 +285,7 @@ class LabletLimitSettings(Settings):
 
     lablet_max_lifetime_hours: Annotated[float, Field(ge=0, le=87_600)] = Field(
         default=DEFAULT_MAX_LIFETIME.total_seconds() / 3600,
-        description="To how many hours after a lablet first ran its end can be extended; 0 means no limit.",
+        description="The latest end that an extension can give a lablet, in hours after it first ran; 0: no limit.",
     )
 
 

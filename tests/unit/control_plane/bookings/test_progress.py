@@ -164,7 +164,7 @@ async def test_a_hold_and_a_limit_put_the_class_at_risk_until_they_are_gone(scho
     missing = (await school.advance())["at_risk"]["missing"]
     assert missing.startswith("2 of 3 workers: ")
     assert f"{held.name} is on hold by operator: a test" in missing
-    assert "MAX_WORKERS_PER_REGION 3" in missing
+    assert "MAX_WORKERS_PER_REGION is 3" in missing
     assert await school.alerts() == [("booking_at_risk", "raised")]
     await school.post(f"/api/workers/{held.id}/release")
     assert (await school.advance())["at_risk"] is None
@@ -372,7 +372,7 @@ async def test_a_worker_held_during_a_class_puts_it_at_risk_until_the_release(sc
     occurrence = await school.advance()
     assert occurrence["status"] == "ACTIVE"
     assert f"{first.name} is on hold by operator: a look" in occurrence["at_risk"]["missing"]
-    assert "MAX_WORKERS_PER_REGION 3" in occurrence["at_risk"]["missing"]
+    assert "MAX_WORKERS_PER_REGION is 3" in occurrence["at_risk"]["missing"]
 
 
 async def test_the_plan_says_when_a_class_changes_and_it_does(school: School) -> None:

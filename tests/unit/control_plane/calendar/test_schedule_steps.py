@@ -81,11 +81,18 @@ async def test_an_opening_starts_it_again(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("window", "step", "facts", "changes", "code", "reason"),
     [
-        (OPEN, "stop", {}, {}, ProblemCode.NOT_POSSIBLE_NOW, "no longer want to stop it"),
-        (CLOSED, "start", BY_OFFICE, {}, ProblemCode.NOT_POSSIBLE_NOW, "no longer want to start it"),
-        (OPEN, "start", {**BY_OFFICE, "pause_reason": "idle_timeout"}, {}, ProblemCode.NOT_POSSIBLE_NOW, "longer want"),
-        (CLOSED, "stop", {}, {"enabled": False}, ProblemCode.NOT_POSSIBLE_NOW, "longer want"),
-        (CLOSED, "stop", {}, {"outside": "nothing"}, ProblemCode.NOT_POSSIBLE_NOW, "longer want"),
+        (OPEN, "stop", {}, {}, ProblemCode.NOT_POSSIBLE_NOW, "no longer stop it"),
+        (CLOSED, "start", BY_OFFICE, {}, ProblemCode.NOT_POSSIBLE_NOW, "no longer start it"),
+        (
+            OPEN,
+            "start",
+            {**BY_OFFICE, "pause_reason": "idle_timeout"},
+            {},
+            ProblemCode.NOT_POSSIBLE_NOW,
+            "no longer",
+        ),
+        (CLOSED, "stop", {}, {"enabled": False}, ProblemCode.NOT_POSSIBLE_NOW, "no longer"),
+        (CLOSED, "stop", {}, {"outside": "nothing"}, ProblemCode.NOT_POSSIBLE_NOW, "no longer"),
         (CLOSED, "stop", {"allocation": Allocation(lablets=1)}, {}, ProblemCode.NOT_POSSIBLE_NOW, "1 lablet is"),
         (CLOSED, "stop", {"hold": Hold(reason="exam", by="anna", since=NOW)}, {}, ProblemCode.HELD, "exam"),
         (
@@ -94,10 +101,10 @@ async def test_an_opening_starts_it_again(desk: Desk) -> None:
             {"override": Override(desired=RUNNING, by="anna", since=NOW)},
             {},
             ProblemCode.NOT_POSSIBLE_NOW,
-            "longer want",
+            "no longer",
         ),
         (CLOSED, "stop", {"status": "STARTING"}, {}, ProblemCode.NOT_POSSIBLE_NOW, "a STARTING worker is left"),
-        (CLOSED, "stop", {"desired_status": "TERMINATED"}, {}, ProblemCode.NOT_POSSIBLE_NOW, "longer want"),
+        (CLOSED, "stop", {"desired_status": "TERMINATED"}, {}, ProblemCode.NOT_POSSIBLE_NOW, "no longer"),
     ],
 )
 async def test_a_step_that_does_not_hold_any_more_changes_nothing(
@@ -141,6 +148,6 @@ async def test_a_schedule_that_changes_while_a_stop_is_decided_wins(desk: Desk) 
         await save(desk, OPEN, id="s-2", name="extra")
         return result
 
-    with pytest.raises(ProblemError, match="no longer want to stop it"):
+    with pytest.raises(ProblemError, match="no longer stop it"):
         await desk.unit_of_work.run(CONTROLLER, attempt)
     assert attempts == 2

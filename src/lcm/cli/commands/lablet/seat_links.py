@@ -38,7 +38,7 @@ async def seat_link(
     revoke: RevokeOption = None,
     show: ListOption = False,
 ) -> None:
-    """Create a link that lets whoever holds it use one lablet. With --list or --revoke, show or revoke such links."""
+    """Create a link with which anyone can use one lablet. With --list or --revoke, show or revoke such links."""
     from lcm.cli.runtime.lookup import find_lablet
 
     if sum((expires is not None, revoke is not None, show)) > 1:
@@ -58,7 +58,7 @@ async def _create(session: Session, lablet: Lablet, expires: str | None) -> None
     from lcm.core import clock
 
     until = None if expires is None else parse_time(expires, clock.now(), "--expires")
-    session.forecast = [(lablet.name, "whoever opens the link can use, extend, reset and end this lablet")]
+    session.forecast = [(lablet.name, "anyone with the link will be able to use, extend, reset and end this lablet")]
     created = await session.client.seat_links.create(lablet.id, expires_at=until)
     address = session.target.url.rstrip("/") + created.path.get_secret_value()
     session.printer.item(created, address, lambda each: _show_link(session, each, address))
@@ -80,8 +80,8 @@ def _show_link(session: Session, created: CreatedSeatLink, address: str) -> None
 
     session.printer.line(address)
     session.printer.line(
-        f"Shown only once. Whoever opens it until {format_time_with_zone(created.link.expires_at)} can use this lablet."
-        f" Revoke it: --revoke {created.link.id}"
+        f"Shown only once. Until {format_time_with_zone(created.link.expires_at)}, anyone with it can open the lab."
+        f" To revoke it: --revoke {created.link.id}"
     )
 
 

@@ -32,9 +32,7 @@ _WAIT_GOALS = {"start": "ready", "stop": "stopped", "drain": "stopped", "termina
 
 KeepUntilOption = Annotated[
     str | None,
-    typer.Option(
-        "--until", metavar="WHEN", help="Policies do not change that before this time: 2h, or 2026-01-17T10:30Z."
-    ),
+    typer.Option("--until", metavar="WHEN", help="Until when policies leave it so: 2h, or 2026-01-17T10:30Z."),
 ]
 LeakLicenseOption = Annotated[
     bool, typer.Option("--leak-license", help="Do not deregister its license: faster, but Cisco will still count it.")

@@ -220,7 +220,7 @@ async def assign_definition_to_team(
     body: AssignDefinitionRequest,
     team: TeamQuery = None,
 ) -> LabletDefinition:
-    """Assign a version to another team, or to none. Lablets that exist are unaffected."""
+    """Assign a version to another team, or to none. Existing lablets are unaffected."""
     services = get_services(request)
     return await assign_to_team(services, caller, await find_visible(services, caller, name, version, team), body)
 

@@ -1,4 +1,4 @@
-"""Routes for seat links, which let whoever holds one use one lablet."""
+"""Routes for seat links, which let people use one lablet without an account."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def list_seat_links(
 async def create_seat_link(
     request: Request, caller: InstructorWriter, lablet_id: LabletIdPath, body: CreateSeatLinkRequest | None = None
 ) -> CreatedSeatLink:
-    """Create a link that lets whoever holds it use this lablet and nothing else. Only this response contains it."""
+    """Create a link with which anyone can use this lablet, and nothing else. Only this response contains it."""
     await _require_managed(get_services(request), caller, lablet_id)
     expires_at = None if body is None else body.expires_at
     link, path = await get_services(request).seat_links.create(caller, lablet_id, expires_at)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(include_in_schema=False)
 ScheduleId = Annotated[str, Path(pattern=r"^s-[a-z0-9-]{1,62}$")]
-OUTSIDE = ((OutsideAction.STOP.value, "stop workers that nobody uses"), (OutsideAction.NOTHING.value, "do nothing"))
+OUTSIDE = ((OutsideAction.STOP.value, "stop workers that are not in use"), (OutsideAction.NOTHING.value, "do nothing"))
 _FIELDS = ("name", "zone", "windows", "exceptions", "names", "templates", "teams", "tags", "outside", "enabled")
 _PLACES = {"selector": "names"}
 """The field at which a problem is shown, if its own is not in the form."""

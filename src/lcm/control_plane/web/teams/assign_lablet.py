@@ -67,7 +67,7 @@ async def _check_owner(services: Services, caller: Caller, wanted: AssignLabletR
         return
     team = find_team(await services.directory.teams(), caller, wanted.team)
     if not choose_owner(team, caller, wanted.owner).identity:
-        detail = f"owner: nobody in team {team.name} has this address; add it to the team first, or leave this empty"
+        detail = f"owner: no member of team {team.name} has this address; add it to the team first, or leave this empty"
         raise ProblemError(ProblemCode.INVALID, detail)
 
 

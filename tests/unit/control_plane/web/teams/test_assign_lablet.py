@@ -49,7 +49,7 @@ async def test_an_owner_who_is_not_in_the_team_is_a_problem_of_the_owner(plane: 
     lablet, team, admin = await exercise(plane), await blue(plane), await signed_in(plane, Role.ADMIN)
     response = await admin.send(f"/lablets/{lablet}/assign", {"team": team, "owner": "eve@example.org"})
     assert response.status_code == 422
-    assert 'id="f-owner-problem">nobody in team blue has this address; add it to the team first' in response.text
+    assert 'id="f-owner-problem">no member of team blue has this address; add it to the team first' in response.text
     assert 'value="eve@example.org"' in response.text
     response = await admin.send(f"/lablets/{lablet}/assign", {"team": "", "owner": "eve@example.org"})
     assert 'id="f-team-problem">choose a team' in response.text
