@@ -24,7 +24,7 @@ def test_a_schedule_from_preview_to_deletion(plane: ControlPlaneProcess) -> None
     [listed] = json.loads(plane.lcm("schedules", "list", "-o", "json").stdout)
     assert (listed["schedule"]["name"], listed["is_open"]) == ("office", False)
     plan = plane.lcm("plan").stdout
-    assert "scheduled will be stopped now or as soon as nobody uses it: schedule office is closed" in plan
+    assert "scheduled will be stopped now: schedule office is closed" in plan
     assert "schedule office is closed" in plane.lcm("workers", "explain", "scheduled").stdout
 
     assert "It is open for 1 worker." in plane.lcm("schedules", "edit", "office", "--no-exceptions", "--dry-run").stdout
