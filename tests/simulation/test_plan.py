@@ -14,7 +14,7 @@ import sys
 from lcm.controllers.worker.act import control_plane_writer
 control_plane_writer.planned_actions = lambda actions: ()
 from tests.simulation.plan_trial import run_trials
-sys.exit(run_trials(1, 1, print))
+sys.exit(run_trials(9, 1, print))  # in this one a worker is acted on
 """
 
 

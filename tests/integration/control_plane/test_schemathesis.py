@@ -58,6 +58,8 @@ NO_SCHEMA_SAYS = {
     "selector": "one of its lists must have an entry, whichever",
     "members": "two may not be the same person or group",
     "learners": "their number depends on the seats",
+    "team": "which teams there are is in the records",
+    "selector.teams": "which teams there are is in the records",
 }
 """Fields that can be rejected although they fit the document, and why the document cannot express it."""
 NO_SCHEMA_WORDS = {

@@ -148,6 +148,7 @@ GUIDE = {
     "lcm lablets terminate NAME": "lcm lablets terminate my-lab --yes",
     'lcm schedules preview --zone Europe/Brussels --window "mon-fri 08:00-18:00" --tag course=ccna': "",
     'lcm schedules create office-hours --zone Europe/Brussels --window "mon-fri 08:00-18:00" --tag course=ccna': "",
+    'lcm schedules create net-hours --zone Europe/Brussels --window "mon-fri 08:00-18:00" --team net': "",
     "lcm schedules list": "",
     'lcm schedules edit office-hours --except "2026-12-24..2027-01-02 closed"': "",
 }
@@ -266,6 +267,7 @@ def type_guide(up: LcmUpProcess, folder: Path, samples: set[str]) -> None:
     written = {each.partition(_PIPE)[0] for each in pages if not each.startswith(LEFT_OUT)}
     assert written - {each.partition(_PIPE)[0] for each in samples} - set(GUIDE) - NOT_TYPED == set()
     assert set(GUIDE) <= written, "the pages no longer have these commands"
+    assert_done("lcm teams create net", typed(up, "lcm teams create net"))
     for command, how in GUIDE.items():
         typed_as = (how or command).format(template=template_file(folder), start=day_after(30), later=day_after(50))
         assert_done(command, typed(up, typed_as))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.invariants.decision_rules import missing, rules
+from tests.simulation.invariants.lablets import WAITS_FOR_CLASS
 from tests.simulation.scenarios.catalog import OUT_OF_REACH
 from tests.simulation.script import FAULTS, PEOPLE
 
@@ -22,7 +23,7 @@ CLASS_STEPS = (
     "a class is at risk",
     "a class is at risk no longer",
     *(f"a worker is booked and {how}" for how in ("launched", "started", "used")),
-    "a worker for a walk-in would take a booked place",
+    WAITS_FOR_CLASS,
     "a user must not stop a booked worker",
     "audit booking_ended",
     "wish STOPPED by schedule_stop",

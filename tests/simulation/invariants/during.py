@@ -381,8 +381,6 @@ class Ledger:
         if action == "license_leaked":
             self.note(f"reported: a license of {self._name(entry['subject'])} is leaked: {entry['reason']}")
             self.leaked_licenses += 1
-        elif action == "scale_up_rejected" and "are booked from" in entry["reason"]:
-            self.covered["a worker for a walk-in would take a booked place"] += 1
         elif action == "leaked_instance":
             self.leaks_told.add(entry["subject"])
 

@@ -26,6 +26,8 @@ _SIZES = (
     ("nodes", "max_nodes"),
 )
 
+WAITS_FOR_CLASS = "a lablet without a booking waits for room that is booked"
+
 
 class LabletBooks:
     """Records lablets and reports violations."""
@@ -42,6 +44,8 @@ class LabletBooks:
         """Check a write of a lablet."""
         before = self.records.get(after["id"])
         self.records[after["id"]] = after
+        if "booked from" in str(after["placement"]):
+            self._covered[WAITS_FOR_CLASS] += 1
         if before is None or before["status"] == after["status"]:
             return
         old, new, name = before["status"], after["status"], after["name"]

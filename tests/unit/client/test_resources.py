@@ -362,6 +362,9 @@ class Tour:
         assert longer.occurrences[0].ends_at - made.occurrences[0].ends_at == timedelta(minutes=15)
         later = MoveOccurrenceRequest(start=start + timedelta(days=2))
         assert (await bookings.move(made.id, 2, later)).occurrences[1].start.at == later.start
+        with pytest.raises(NotPossibleNowError, match="class 1 has no labs yet"):
+            await bookings.create_seat_links(made.id, 1)
+        assert (await bookings.revoke_seat_links(made.id, 1)).revoked == 0
         assert (await bookings.cancel(made.id, "ill", number=2)).status is BookingStatus.CONFIRMED
         assert (await bookings.delete(made.id)).status is BookingStatus.CANCELLED
 
