@@ -14,7 +14,7 @@ from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.live.top import WorkerLoad, sort_key, usage_bar, usage_style
 from lcm.cli.output.durations import format_time_with_zone
 from lcm.cli.output.printer import Printer
-from lcm.cli.output.worker_views import show_explanation, worker_notes, worker_status_text
+from lcm.cli.output.worker_views import show_explanation, show_worker, worker_notes, worker_status_text
 from lcm.cli.runtime.client_factory import DryRunStopError, ReadOnlyTransport, describe_error
 from lcm.cli.runtime.options import OutputFormat, validate
 from lcm.cli.runtime.target import Target
@@ -27,6 +27,7 @@ from lcm.client.errors import (
     UnauthenticatedError,
     UnreachableError,
 )
+from lcm.core import clock
 from lcm.http.transport import HttpRequest
 from lcm.model.audit import ActionType, PlannedAction
 from lcm.model.booking.record import BookingStatus
@@ -273,3 +274,13 @@ def test_the_plan_shows_when_classes_and_schedules_change() -> None:
     assert line.startswith(f"office opens at {format_time_with_zone(opens.at)}, ")
     (line,) = sections["Bookings (1)"]
     assert line.startswith(f"bgp, class 2: begins at {format_time_with_zone(begins.at)}, ")
+
+
+def test_a_worker_is_shown_with_its_team_and_its_booking(capsys: pytest.CaptureFixture[str]) -> None:
+    until = clock.now() + timedelta(hours=1)
+    show_worker(Printer(), a_worker(team="team-1", booking_id="bk-1", booked_until=until))
+    shown = capsys.readouterr().out
+    assert "team-1" in shown
+    assert f"for bk-1 until {format_time_with_zone(until)}" in shown
+    show_worker(Printer(), a_worker())
+    assert not {"team", "booked"} & set(capsys.readouterr().out.split())

@@ -124,6 +124,8 @@ def show_worker(printer: Printer, worker: Worker) -> None:
         ("CML", worker.cml_version or "unknown"),
         ("license", _license_text(worker)),
         ("lablets", _lablets_text(worker)),
+        ("team", worker.team),
+        ("booked", _booked_text(worker, now)),
         ("cost", _cost_text(worker, cost)),
         ("on loss", worker.lost_instance_policy.value),
         ("notes", worker_notes(worker, now)),
@@ -136,6 +138,12 @@ def show_worker(printer: Printer, worker: Worker) -> None:
     if worker.conditions:
         printer.line()
         show_conditions(printer, worker.conditions, now)
+
+
+def _booked_text(worker: Worker, now: datetime) -> str:
+    if not worker.is_booked(now) or worker.booked_until is None:
+        return ""
+    return f"for {worker.booking_id} until {format_time_with_zone(worker.booked_until)}"
 
 
 def _instance_text(worker: Worker) -> str:

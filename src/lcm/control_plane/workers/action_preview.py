@@ -104,6 +104,9 @@ def preview_action(
     if after == worker:
         return ChangePreview(action=action, changes=False, change=_status_text(worker), effect="No change needed.")
     cost, cost_change = _cost(worker, after, action)
+    booked = _booked_text(worker, action, now)
+    if booked and cost_change < 0:
+        cost = f"{cost.removesuffix('.')}, until the class has another worker."
     losses = _interrupted(worker, action, sample)
     if action == "terminate":
         losses = _lost(worker, now, sample, release_license=release_license)
@@ -116,7 +119,7 @@ def preview_action(
         change=_change_text(worker, after),
         effect=_release_text(planned, after, fleet_held)
         if planned is not None
-        else _effect_text(after, action, now, fleet_held),
+        else _effect_text(after, action, now, fleet_held) + booked,
         takes=_duration(worker, after, action),
         cost=cost,
         cost_change_usd=cost_change,
@@ -187,6 +190,18 @@ def _effect_text(after: Worker, action: str, now: datetime, fleet_held: bool) ->
     until = None if after.override is None or not after.override.active(now) else after.override.until
     kept = "" if until is None else f" Policies will not change that until {format_clock_time(until, now)}."
     return f"{next_step_text(after, now, fleet_held=fleet_held)}{kept}"
+
+
+def _booked_text(worker: Worker, action: str, now: datetime) -> str:
+    """What a class that the worker is booked for loses: a booking outranks neither a termination nor a hold."""
+    if action not in ("terminate", "hold") or not worker.is_booked(now) or worker.booked_until is None:
+        return ""
+    until = format_clock_time(worker.booked_until, now)
+    seats = ", and the seats on this one will be placed anew" if action == "terminate" else ""
+    return (
+        f" It is booked for {worker.booking_id} until {until}. The class will get another worker, if the limits allow"
+        f" it{seats}."
+    )
 
 
 def next_step_text(worker: Worker, now: datetime, *, fleet_held: bool) -> str:

@@ -16,6 +16,7 @@ from lcm.model.lablet.record import Lablet
 from lcm.model.worker.record import Worker
 from tests.support.records.lablet_records import TOPOLOGY
 from tests.support.virtual.control_plane import TestPlane, serving_plane
+from tests.support.web.visitor import signed_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -160,6 +161,8 @@ async def test_a_lost_worker_is_replaced(school: School) -> None:
 async def test_a_hold_and_a_limit_put_the_class_at_risk_until_they_are_gone(school: School) -> None:
     held, *_ = await school.warm_up()
     await school.set_limit(WORKERS_NEEDED)
+    preview = (await school.post(f"/api/workers/{held.id}/preview", {"action": "hold"})).json()
+    assert preview["effect"].endswith("The class will get another worker, if the limits allow it.")
     await school.post(f"/api/workers/{held.id}/hold", {"reason": "a test"})
     missing = (await school.advance())["at_risk"]["missing"]
     assert missing.startswith("2 of 3 workers: ")
@@ -174,6 +177,9 @@ async def test_a_hold_and_a_limit_put_the_class_at_risk_until_they_are_gone(scho
 async def test_a_terminated_worker_is_replaced_if_there_is_room(school: School) -> None:
     ended, *_ = await school.warm_up()
     await school.set_limit(WORKERS_NEEDED)
+    preview = (await school.post(f"/api/workers/{ended.id}/preview", {"action": "terminate"})).json()
+    assert f"It is booked for {school.booking['id']} until" in preview["effect"]
+    assert "The class will get another worker, if the limits allow it, and the seats" in preview["effect"]
     assert (await school.post(f"/api/workers/{ended.id}/terminate", {"reason": "mine"})).status_code == 202
     occurrence = await school.advance()
     if occurrence["at_risk"] is not None:  # a PENDING worker without an instance is TERMINATED at once
@@ -251,6 +257,8 @@ async def test_nobody_stops_a_worker_in_the_middle_of_a_class(school: School, co
     await school.plane.report(worker, "RUNNING", public_ip="192.0.2.7")
     refused = await school.post(f"/api/workers/{first.id}/{command}")
     assert (refused.status_code, refused.json()["code"]) == (409, "booked")
+    link = f'<dt>Booked for</dt><dd><a href="/bookings/{school.booking["id"]}">'
+    assert link in await (await signed_in(school.plane, Role.VIEWER)).page(f"/workers/{first.id}")
     assert f"it is booked for {school.booking['id']} until" in refused.json()["detail"]
     preview = (await school.post(f"/api/workers/{first.id}/preview", {"action": command})).json()
     assert preview["refusal"] == refused.json()["detail"]

@@ -91,6 +91,8 @@ async def _detail_values(services: Services, user: WebUser, worker_id: str) -> d
         "cost": cost_so_far(worker, now),
         "saved": _saved_by_stops(worker),
         "lablets": await lablets_on_worker(services.context.store, worker_id),
+        "team": (await services.directory.teams()).name(worker.team) if worker.team else "",
+        "booked": worker.is_booked(now),
     }
 
 

@@ -189,6 +189,7 @@ async def test_a_worker_is_dedicated_to_a_team_and_to_none_again(plane: TestPlan
     assert f'<option value="{team}">blue' in form
     assert "alpha: saved" in (await send(operator, path, edited(form, team=team))).text
     assert (await workers(plane))[0]["team"] == team
+    assert "<dt>Dedicated to team</dt><dd>blue</dd>" in await operator.page(path.removesuffix("/edit"))
     seen_before = edited(form, team="", name="beta")
     conflict = await send(operator, path, seen_before)
     assert (conflict.status_code, "team: blue" in conflict.text) == (412, True)
