@@ -167,8 +167,9 @@ def _preview(proposal: Proposal, admission: Admission, free: Sequence[FreeTime],
     request, template = proposal.request, proposal.seats.template
     assert template is not None
     shortages = tuple(_shortage(each) for each in admission.shortages)
-    hours = sum((each.ends_at - each.warm_up_at).total_seconds() for each in proposal.occurrences) / 3600
-    cost = round(hours * proposal.cost_per_hour_usd, 2)
+    # Of a warm-up that would have begun already, only the rest is paid.
+    hours = sum((each.ends_at - max(each.warm_up_at, now)).total_seconds() for each in proposal.occurrences) / 3600
+    cost, hours_text = round(hours * proposal.cost_per_hour_usd, 2), f"{round(hours, 2):g}"
     workers = count_of(proposal.seats.workers, "worker")
     late = proposal.occurrences[0].warm_up_at < now
     warning = f"The warm-up takes about {minutes(proposal.warm_up)} minutes: seats may not be ready at the start."
@@ -187,7 +188,7 @@ def _preview(proposal: Proposal, admission: Admission, free: Sequence[FreeTime],
         occurrences=planned(proposal.occurrences),
         cost_per_hour_usd=proposal.cost_per_hour_usd,
         cost_usd=cost,
-        cost=f"{workers} of {template.name} for {hours:g} hours, warm-ups included: ${cost:,.2f}, without disks.",
+        cost=f"{workers} of {template.name} for {hours_text} hours, warm-ups included: ${cost:,.2f}, without disks.",
         warnings=(warning,) if late else (),
     )
 

@@ -87,6 +87,15 @@ async def test_a_preview_says_what_it_costs_and_stores_nothing(plane: TestPlane)
     assert await bookings(plane) == []
 
 
+async def test_only_the_rest_of_a_warm_up_that_would_have_begun_is_paid(plane: TestPlane) -> None:
+    start = (clock.now() + timedelta(minutes=15)).replace(second=0, microsecond=0)
+    paid = (start - clock.now()).total_seconds() / 3600 + 4
+    preview = (await ask(plane, "/preview", request(start=f"{start:%Y-%m-%dT%H:%M}", zone="UTC"))).json()
+    assert preview["warnings"] == ["The warm-up takes about 75 minutes: seats may not be ready at the start."]
+    assert preview["cost_usd"] == pytest.approx(10 * 1.69344 * paid, abs=0.02)
+    assert preview["cost"].startswith(f"10 workers of nested-large for {round(paid, 2):g} hours")
+
+
 async def test_a_refusal_says_what_is_short_and_a_proposed_time_is_confirmed(plane: TestPlane) -> None:
     await book(plane)
     refused = await ask(plane, body=request("too-many"))
