@@ -331,7 +331,7 @@ def _class(booking: Booking, number: int) -> BookingOccurrence:
 def _labs_end(occurrence: BookingOccurrence) -> str:
     from lcm.model.booking.record import UNDER_WAY
 
-    return "; its labs end" if occurrence.status in UNDER_WAY else ""
+    return "; its labs will end, and all work in them will be lost" if occurrence.status in UNDER_WAY else ""
 
 
 def _print_result(session: Session, booking: Booking, word: str) -> None:

@@ -54,13 +54,13 @@ async def seat_links(
         await _revoke(session, booking, chosen, yes=yes)
         return
     until = None if expires is None else parse_time(expires, clock.now(), "--expires")
-    session.forecast = [(booking.name, f"each seat of class {chosen} gets a link, unless its learner signs in")]
+    session.forecast = [(booking.name, f"each seat of class {chosen} will get a link, unless its learner signs in")]
     links = await session.client.bookings.create_seat_links(booking.id, chosen, expires_at=until)
     session.printer.item(links, booking.name, lambda each: _show(session, each))
 
 
 async def _revoke(session: Session, booking: Booking, number: int, *, yes: bool) -> None:
-    effects = [f"all seat links of class {number} will be revoked; what they have opened ends"]
+    effects = [f"all seat links of class {number} will be revoked; what they have opened will end"]
     session.forecast = [(booking.name, each) for each in effects]
     confirm_change(session, effects, f"Revoke the seat links of {booking.name}?", yes=yes)
     done = await session.client.bookings.revoke_seat_links(booking.id, number)
