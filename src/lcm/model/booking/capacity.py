@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lcm.model.calendar.admission import LiveWorker, Resource
 from lcm.model.lablet.placement import FOREVER, cheapest_template, check_adopted, lablet_end
+from lcm.model.lablet.scheduling.template_choice import will_be_licensed
 from lcm.model.lablet.seats import count_seats
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 
@@ -78,11 +79,17 @@ def live_worker(
     worker: Worker, walk_ins: Iterable[Lablet], templates: Mapping[str, WorkerTemplate], now: datetime
 ) -> LiveWorker:
     """A worker as admission counts it. `walk_ins` are the lablets on it that belong to no booking."""
-    registered = worker.license_status is LicenseStatus.REGISTERED
     template = None if worker.template_name is None else templates.get(worker.template_name)
     alike = template is not None and worker.capacity == template.capacity
     name = template.name if template is not None and alike else ""
-    return LiveWorker(worker.aws_region, name, _free_from(worker, walk_ins, now), registered)
+    return LiveWorker(worker.aws_region, name, _free_from(worker, walk_ins, now), _takes_license(worker))
+
+
+def _takes_license(worker: Worker) -> bool:
+    """Whether it has a license of the pool, or is about to get one."""
+    if worker.license_status is LicenseStatus.REGISTERED:
+        return True
+    return worker.desired_status is DesiredStatus.RUNNING and will_be_licensed(worker)
 
 
 def _free_from(worker: Worker, walk_ins: Iterable[Lablet], now: datetime) -> datetime | None:

@@ -33,6 +33,7 @@ class BookedCapacitySnapshot(LenientModel):
     )
     max_workers_per_region: int = 0
     license_pool: int | None = None
+    launches_licensed: bool = Field(default=False, description="Whether a worker that is launched takes a license.")
     default_region: str = ""
 
 
@@ -46,6 +47,7 @@ class WalkInRoom:
         self._now = now
         self._workers = dict(snapshot.workers)
         self._limits = BookingLimits(snapshot.max_workers_per_region, snapshot.license_pool)
+        self._launches_licensed = snapshot.launches_licensed
         self.default_region = snapshot.default_region
         self._booked = [each for each in snapshot.booked if each.end > now]
         self._templates = {(each.region, each.template) for each in self._booked}
@@ -127,7 +129,8 @@ class WalkInRoom:
         return next((each.shortage for each in found), None)
 
     def _launched(self, region: str | None, template: str, until: datetime) -> LiveWorker:
-        return LiveWorker(region or self.default_region, template, max(until, self._now))
+        free_from = max(until, self._now)
+        return LiveWorker(region or self.default_region, template, free_from, self._launches_licensed)
 
     def _clear(self) -> None:
         self._kept.clear()
