@@ -82,7 +82,7 @@ def live_worker(
     template = None if worker.template_name is None else templates.get(worker.template_name)
     alike = template is not None and worker.capacity == template.capacity
     name = template.name if template is not None and alike else ""
-    return LiveWorker(worker.aws_region, name, _free_from(worker, walk_ins, now), _takes_license(worker))
+    return LiveWorker(worker.aws_region, name, _free_from(worker, walk_ins, now), _takes_license(worker), worker.team)
 
 
 def _takes_license(worker: Worker) -> bool:

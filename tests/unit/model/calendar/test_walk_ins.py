@@ -8,7 +8,7 @@ from dataclasses import replace
 from lcm.model.calendar.admission import BookedCapacity, LiveWorker
 from lcm.model.calendar.walk_ins import BookedCapacitySnapshot, WalkInRoom, describe_booked
 from lcm.model.lablet.placement import FOREVER
-from tests.unit.model.calendar.test_admission import at, booking
+from tests.unit.model.calendar.test_admission import TEMPLATES, at, booking, launches
 from tests.unit.model.calendar.test_admission_sets import a_booking, a_worker
 
 NOW = at(0)
@@ -17,12 +17,12 @@ NOW = at(0)
 def workers_needed(snapshot: BookedCapacitySnapshot, workers: dict[str, LiveWorker], region: str, hour: int) -> int:
     """The rule of calendar.md#admission, counted anew for one instant."""
     here = [each for each in workers.values() if each.region == region]
-    usable = [each.template for each in here if each.free_from is not None and each.free_from <= at(hour)]
-    need: dict[str, int] = {}
-    for each in snapshot.booked:
-        if each.region == region and each.start <= at(hour) < each.end:
-            need[each.template] = need.get(each.template, 0) + each.workers
-    return len(here) - len(usable) + sum(max(need.get(name, 0), usable.count(name)) for name in {*need, *usable})
+    now = [each for each in snapshot.booked if each.region == region and each.start <= at(hour) < each.end]
+    usable = [each for each in here if each.free_from is not None and each.free_from <= at(hour)]
+    return len(here) + sum(
+        launches([each for each in now if each.template == name], [each for each in usable if each.template == name])
+        for name in TEMPLATES
+    )
 
 
 def first_lack(
