@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from lcm.model.booking.capacity import walk_in_end
+from lcm.model.booking.capacity import UNKNOWN_LAB_TIME, walk_in_end
 from lcm.model.booking.record import AtRisk, BookingStatus
 from lcm.model.formatting import as_clause, count_of
 from lcm.model.lablet.placement import check_adopted, check_capacity, check_health, check_team
@@ -230,16 +230,27 @@ def assess_risk(
         ready = sum(worker.ready for worker in choice.serving)
         if ready < booking.workers:
             missing.append(f"{ready} of {booking.workers} workers are ready")
-        missing += _missing_seats(booking, seats)
+        missing += _missing_seats(booking, seats, now)
     return risk(occurrence, "; ".join(missing), now)
 
 
-def _missing_seats(booking: Booking, seats: Sequence[Lablet]) -> list[str]:
-    """A seat whose lablet somebody has ended is not missing."""
-    ended = sum(each.status in FINAL_LABLET_STATUSES and each.status is not LabletStatus.FAILED for each in seats)
-    running = sum(each.status is LabletStatus.RUNNING for each in seats)
-    expected = booking.seats - ended
+def _missing_seats(booking: Booking, seats: Sequence[Lablet], now: datetime) -> list[str]:
+    """A seat that somebody has ended or resets, or whose time is over, is not missing."""
+    going_on = [each for each in seats if not _is_ending(each) and not _is_reset(each, now)]
+    running = sum(each.status is LabletStatus.RUNNING for each in going_on)
+    expected = booking.seats - len(seats) + len(going_on)
     return [f"{running} of {count_of(expected, 'seat')} are running"] if running < expected else []
+
+
+def _is_ending(seat: Lablet) -> bool:
+    end = seat.status if seat.status in FINAL_LABLET_STATUSES else seat.ending
+    return end is not None and end is not LabletStatus.FAILED
+
+
+def _is_reset(seat: Lablet, now: datetime) -> bool:
+    """Whether its lab has run and is made anew, which takes no longer than usual so far."""
+    begun = seat.status is LabletStatus.INSTANTIATING and seat.running_since is not None
+    return begun and now - seat.status_since < UNKNOWN_LAB_TIME
 
 
 def risk(occurrence: BookingOccurrence, missing: str, now: datetime) -> AtRisk | None:
