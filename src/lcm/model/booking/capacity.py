@@ -82,14 +82,17 @@ def live_worker(
     template = None if worker.template_name is None else templates.get(worker.template_name)
     alike = template is not None and worker.capacity == template.capacity
     name = template.name if template is not None and alike else ""
-    return LiveWorker(worker.aws_region, name, _free_from(worker, walk_ins, now), _takes_license(worker), worker.team)
-
-
-def _takes_license(worker: Worker) -> bool:
-    """Whether it has a license of the pool, or is about to get one."""
-    if worker.license_status is LicenseStatus.REGISTERED:
-        return True
-    return worker.desired_status is DesiredStatus.RUNNING and will_be_licensed(worker)
+    starts = worker.desired_status is DesiredStatus.RUNNING
+    registered = worker.license_status is LicenseStatus.REGISTERED
+    registers = will_be_licensed(worker) and not registered
+    return LiveWorker(
+        worker.aws_region,
+        name,
+        _free_from(worker, walk_ins, now),
+        registered or (registers and starts),  # one that is about to register counts
+        worker.team,
+        registers and not starts,
+    )
 
 
 def _free_from(worker: Worker, walk_ins: Iterable[Lablet], now: datetime) -> datetime | None:

@@ -64,7 +64,8 @@ class BookedCapacity:
 class LiveWorker:
     """A worker that is not TERMINATED, stopped ones included. `free_from`: when it can serve a booking; None: never.
 
-    `team` is the team that it is dedicated to: it serves bookings of this team alone.
+    `team` is the team that it is dedicated to: it serves bookings of this team alone. `registers`: it is stopped, and
+    takes a license when it is started.
     """
 
     region: str
@@ -72,6 +73,7 @@ class LiveWorker:
     free_from: datetime | None
     registered: bool = False
     team: str = ""
+    registers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,8 @@ def added_shortages(
 
     `before` and `after` are the live workers before and after somebody else than a booking uses one more of them.
     """
-    ends = [each.end for each in booked if each.region == region and each.end > now]
+    pool = limits.license_pool is not None  # workers of all regions take licenses of one pool
+    ends = [each.end for each in booked if (each.region == region or (pool and each.licensed)) and each.end > now]
     if not ends:
         return
     nothing = BookedCapacity(now, max(ends), region, "", 0, licensed=True)

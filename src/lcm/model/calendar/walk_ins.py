@@ -55,6 +55,7 @@ class WalkInRoom:
         self._last = max((each.end for each in self._booked), default=None)
         self._kept: dict[LiveWorker, list[AddedShortage]] = {}
         self._launches: dict[LiveWorker, Shortage | None] = {}
+        self._licenses: dict[LiveWorker, Shortage | None] = {}
 
     @property
     def span(self) -> tuple[datetime, datetime] | None:
@@ -64,7 +65,7 @@ class WalkInRoom:
     def shortage_on(self, worker_id: str, until: datetime) -> Shortage | None:
         """What a class would lack if a walk-in used the worker until then; None if nothing."""
         found = self._first_shortage(worker_id)
-        return found if found is not None and found.at < until else None
+        return found if found is not None and found.at < until else self._license_shortage(worker_id)
 
     def free_until(self, worker_id: str) -> datetime | None:
         """Until when walk-ins may use the worker; None if no class needs it."""
@@ -84,8 +85,13 @@ class WalkInRoom:
     def use(self, worker_id: str, until: datetime) -> None:
         """A walk-in uses the worker until then."""
         worker = self._workers.get(worker_id)
-        if worker is not None and worker.free_from is not None and until > worker.free_from and self._booked:
-            self._workers[worker_id] = replace(worker, free_from=until)
+        if worker is None or not self._booked:
+            return
+        after = _started(worker)
+        if after.free_from is not None and until > after.free_from:
+            after = replace(after, free_from=until)
+        if after != worker:
+            self._workers[worker_id] = after
             self._clear()
 
     def launch(self, worker_id: str, region: str | None, template: str, until: datetime) -> None:
@@ -111,6 +117,18 @@ class WalkInRoom:
                 return replace(each.shortage, at=max(each.shortage.at, free_from))
         return None
 
+    def _license_shortage(self, worker_id: str) -> Shortage | None:
+        """What a class would lack if the worker were started and took a license, which it then keeps."""
+        worker = self._workers.get(worker_id)
+        if worker is None or not worker.registers:
+            return None
+        if worker not in self._licenses:
+            before = list(self._workers.values())
+            after = before.copy()
+            after[after.index(worker)] = _started(worker)
+            self._licenses[worker] = self._first_added(before, after, worker.region)
+        return self._licenses[worker]
+
     def _shortages_without(self, worker: LiveWorker) -> list[AddedShortage]:
         """What is short if a worker of this kind never serves a class: the same for all that are alike."""
         kind = replace(worker, free_from=self._now)
@@ -135,6 +153,11 @@ class WalkInRoom:
     def _clear(self) -> None:
         self._kept.clear()
         self._launches.clear()
+        self._licenses.clear()
+
+
+def _started(worker: LiveWorker) -> LiveWorker:
+    return replace(worker, registered=True, registers=False) if worker.registers else worker
 
 
 def describe_booked(shortage: Shortage) -> str:
