@@ -34,6 +34,9 @@ QUARTER: Final = timedelta(minutes=15)
 MIN_MEASUREMENTS: Final = 5
 MAX_MEASUREMENTS: Final = 100
 
+_LOST: Final = (WorkerStatus.FAILED, WorkerStatus.TERMINATING)
+"""Whatever is desired: an instance that was terminated outside LCM does not come back."""
+
 
 @dataclass(frozen=True, slots=True)
 class SeatPlan:
@@ -97,7 +100,7 @@ def live_worker(
 
 def _free_from(worker: Worker, walk_ins: Iterable[Lablet], now: datetime) -> datetime | None:
     """From when on it could serve a booking; None: never, as far as is known."""
-    if worker.status is WorkerStatus.FAILED or worker.desired_status is DesiredStatus.TERMINATED:
+    if worker.status in _LOST or worker.desired_status is DesiredStatus.TERMINATED:
         return None
     if check_adopted(worker) is not None or worker.capacity is None or worker.lacks_kvm:
         return None

@@ -130,7 +130,7 @@ def unable_reason(worker: Worker, booking: Booking, now: datetime) -> str | None
     """Why a worker cannot serve the booking, whatever is done with it now; None if it can."""
     if worker.template_name != booking.template or worker.aws_region != booking.aws_region:
         return f"is not a worker of {booking.template} in {booking.aws_region}"
-    if worker.desired_status is DesiredStatus.TERMINATED:
+    if worker.desired_status is DesiredStatus.TERMINATED or worker.status is WorkerStatus.TERMINATING:
         return "is being terminated"
     if worker.status is WorkerStatus.FAILED:
         return "has failed"

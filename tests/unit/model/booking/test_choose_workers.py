@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lcm.model.booking.capacity import live_worker
 from lcm.model.booking.progress import ChoiceLimits, WorkerChoice, choose_workers
 from lcm.model.booking.record import Booking
 from lcm.model.lablet.record import LabletRequirements
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.maintenance import AnnouncedMaintenance
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
-from lcm.model.worker.template import Allocation, Capacity
+from lcm.model.worker.template import Allocation, Capacity, WorkerTemplate
 from tests.support.records.lablet_records import a_ready_worker
 from tests.support.records.workers import NOW
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 ENDS = NOW + timedelta(hours=2)
 MANY = ChoiceLimits(max_workers=10, at_once=10)
+SMALL = Capacity(cpu_cores=2, memory_gb=4, storage_gb=100, max_nodes=15)
 UNLICENSED = LicenseStatus.UNREGISTERED
 
 
@@ -76,6 +78,7 @@ RETIREMENT = AnnouncedMaintenance(code="instance-retirement", not_before=ENDS - 
     ("facts", "words"),
     [
         ({"team": "team-other"}, None),
+        ({"status": "TERMINATING"}, None),  # terminated outside LCM: desired is RUNNING
         ({"conditions": stuck()}, "CML has not been ready for 30 minutes"),
         ({"cml_version": "2.4.0"}, "2.4.0"),
         ({"capacity": Capacity(cpu_cores=1, memory_gb=4, storage_gb=100, max_nodes=15)}, "holds 1 of 2 seats"),
@@ -94,6 +97,14 @@ def test_a_worker_on_which_no_seat_would_be_placed_is_not_taken(facts: dict[str,
     assert (names(full), full.launch) == ([], 0)
     if words is not None:
         assert words in "; ".join(full.problems)
+
+
+def test_a_worker_that_is_terminated_outside_serves_no_class() -> None:
+    template = WorkerTemplate(name="small", instance_type="t3.small", capacity=SMALL, cost_per_hour_usd=0.1)
+    lost = ready("alpha", capacity=SMALL, status="TERMINATING", booking_id="bk-1", booked_until=ENDS)
+    assert live_worker(lost, (), {"small": template}, NOW).free_from is None
+    choice = choose(a_booking(), lost)
+    assert (choice.launch, choice.problems) == (1, ("alpha is being terminated",))
 
 
 def test_workers_of_the_team_are_taken_first() -> None:
