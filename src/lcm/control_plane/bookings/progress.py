@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from lcm.control_plane.bookings.admission import decide_admission, read_calendar, read_walk_ins
+from lcm.control_plane.bookings.admission import decide_admission, read_calendar, read_walk_ins, without_license
 from lcm.control_plane.bookings.seats import end_seats, keep_seats, seats_have_ended
 from lcm.control_plane.bookings.workers import book_workers, give_back_workers
 from lcm.control_plane.errors import ProblemError
@@ -25,6 +25,7 @@ from lcm.model.booking.progress import (
     choose_workers,
     due_status,
     fewer_seats,
+    missing_licenses,
     next_step_at,
     risk,
 )
@@ -157,6 +158,8 @@ async def assess_future(
     asked = booking.capacity(occurrence)
     calendar = await read_calendar(context, [asked], now, without=(booking.id, occurrence.number))
     short = [str(each) for each in decide_admission([asked], calendar, now).shortages]
+    count = without_license(context, calendar, asked)
+    short += [missing_licenses(count, booking.workers)] if count else []
     missing = "; ".join([*await _missing_records(context, booking), *short])
     return occurrence.model_copy(update={"at_risk": risk(occurrence, missing, now)})
 

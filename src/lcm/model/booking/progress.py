@@ -226,12 +226,20 @@ def assess_risk(
     missing: list[str] = []
     if assigned < booking.workers and choice.problems:
         missing.append(f"{assigned} of {booking.workers} workers: {'; '.join(choice.problems)}")
+    unlicensed = [worker for worker in choice.serving if not will_be_licensed(worker)]
+    if booking.requirements.license and unlicensed:
+        missing.append(missing_licenses(len(unlicensed), booking.workers))
     if now >= occurrence.starts_at - RISK_BEFORE and not missing:
         ready = sum(worker.ready for worker in choice.serving)
         if ready < booking.workers:
             missing.append(f"{ready} of {booking.workers} workers are ready")
         missing += _missing_seats(booking, seats, now)
     return risk(occurrence, "; ".join(missing), now)
+
+
+def missing_licenses(count: int, workers: int) -> str:
+    """What to do about workers of a class that needs licenses and has none for them."""
+    return f"{count} of {workers} workers have no license: set SCALE_UP_LICENSE_TOKEN, or give them a license token"
 
 
 def _missing_seats(booking: Booking, seats: Sequence[Lablet], now: datetime) -> list[str]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lcm.core import clock
+from tests.support.records.lablet_records import TOPOLOGY
 from tests.unit.control_plane.bookings.test_progress import ADMIN, WORKERS_NEEDED, School, school
 from tests.unit.control_plane.bookings.test_walk_ins import READY
 
@@ -77,3 +78,25 @@ async def test_a_template_that_became_smaller_puts_its_classes_at_risk(school: S
     assert changed.status_code == 200, changed.text
     missing = (await school.advance())["at_risk"]["missing"]
     assert missing == "template micro was changed: it holds 0 of 1 seats by now; book the class anew"
+
+
+async def test_a_class_whose_workers_will_have_no_license_is_warned_of_and_at_risk(school: School) -> None:
+    needs = {"license": True, "cpu_cores": 1, "memory_gb": 1, "storage_gb": 5}
+    body = {"name": "exam", "version": "1", "topology": TOPOLOGY, "requirements": needs}
+    assert (await school.plane.ask("POST", "/api/lablet-definitions", json=body)).status_code == 201
+    start = (clock.now() + timedelta(hours=3)).strftime("%Y-%m-%dT%H:%M")
+    wanted = {"name": "exam", "definition": "exam", "seats": WORKERS_NEEDED, "start": start, "zone": "UTC"}
+    wanted["duration_minutes"] = 60
+    preview = (await school.post("/api/bookings/preview", wanted)).json()
+    said = "3 of 3 workers have no license: set SCALE_UP_LICENSE_TOKEN, or give them a license token"
+    assert preview["confirmed"]
+    assert preview["warnings"] == [f"{said}."]
+    school.booking = (await school.post("/api/bookings", wanted)).json()
+    assert (await school.advance())["at_risk"]["missing"] == said
+    await school.wait_until("warm_up_at")
+    await school.advance()
+    assert (await school.advance())["at_risk"]["missing"] == said
+    for each in await school.booked():
+        path = f"/api/workers/{each.id}"
+        await school.plane.ask("PATCH", path, role=ADMIN, json={"license_token": "token-1"})
+    assert (await school.advance())["at_risk"] is None

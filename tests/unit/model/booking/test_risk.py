@@ -47,3 +47,12 @@ def test_a_seat_is_missing_unless_its_learner_has_ended_or_resets_it(
     choice = WorkerChoice((ready("alpha"), ready("beta")), (), 0)
     found = assess_risk(a_booking(2), CLASS, choice, seats, NOW)
     assert (None if found is None else found.missing) == missing
+
+
+def test_workers_without_a_license_are_named_as_soon_as_they_are_there() -> None:
+    later = CLASS.model_copy(update={"starts_at": NOW + timedelta(hours=1)})
+    workers = (ready("alpha", has_license_token=True), ready("beta"))
+    found = assess_risk(a_booking(2, licensed=True), later, WorkerChoice(workers, (), 0), [], NOW)
+    assert found is not None
+    assert found.missing.startswith("1 of 2 workers have no license: set SCALE_UP_LICENSE_TOKEN")
+    assert assess_risk(a_booking(2), later, WorkerChoice(workers, (), 0), [], NOW) is None
