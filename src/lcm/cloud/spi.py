@@ -6,7 +6,7 @@ calls are sent once: the caller decides whether and when to retry.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -76,6 +76,10 @@ class CloudProviderSPI(Protocol):
 
     async def close(self) -> None:
         """Close connections, threads and processes."""
+
+
+METRICS_BATCH: Final = 500
+"""Instances whose metrics are read together. However many metrics each has, their queries fill whole calls of 500."""
 
 
 class MetricsSPI(Protocol):

@@ -231,7 +231,10 @@ class FakeSecrets:
 
 
 class FakeInstanceMetrics:
-    """`MetricsSPI`: the same metrics for every instance except for unknown ones."""
+    """`MetricsSPI`: the same metrics for every instance except for unknown ones.
+
+    `failures` and `hanging` name a region, or the first instance of a batch.
+    """
 
     def __init__(self, **figures: float) -> None:
         self.figures = figures or {"cpu_utilization": 20.0, "network_in": 1_000.0}
@@ -247,11 +250,12 @@ class FakeInstanceMetrics:
         self.busy += 1
         try:
             await asyncio.sleep(self.seconds)
-            while region in self.hanging:
+            while self.hanging & {region, *instance_ids[:1]}:
                 await asyncio.sleep(1)
         finally:
             self.busy -= 1
-        if region in self.failures:
-            raise self.failures[region]
+        for each in (region, *instance_ids[:1]):
+            if each in self.failures:
+                raise self.failures[each]
         known = [i for i in instance_ids if i not in self.unknown]
         return {i: InstanceMetrics(i, clock.now(), **self.figures) for i in known}

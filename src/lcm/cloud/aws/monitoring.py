@@ -61,6 +61,7 @@ class InstanceMetricsReader:
 
     def __init__(self, gateway: AwsGateway) -> None:
         self._gateway = gateway
+        self._turns = asyncio.Semaphore(_MAX_CONCURRENT_CALLS)
 
     async def latest(self, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
         """Return the latest metrics of each instance; instances without metrics are left out."""
@@ -72,11 +73,10 @@ class InstanceMetricsReader:
         # Periods are counted from the start time. So all periods up to the current minute are whole ones: a sum over a
         # partial period would be misleading.
         end = clock.now().replace(second=0, microsecond=0)
-        turns = asyncio.Semaphore(_MAX_CONCURRENT_CALLS)
         readings: dict[str, _InstanceReading] = {}
 
         async def fetch(batch: list[tuple[str, _Metric]]) -> None:
-            async with turns:
+            async with self._turns:
                 await self._fetch(batch, end, readings)
 
         try:
