@@ -1,8 +1,9 @@
-"""Metrics in batches: they need no more calls than all at once, and leave threads for others."""
+"""Metrics in batches: their calls count in one rate limit and leave threads for others, and a window may be given."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from lcm.cloud.aws.config import RegionConfig, Tuning
 from lcm.cloud.aws.gateway import AwsGateway, aws_call_metrics
 from lcm.cloud.aws.monitoring import InstanceMetricsReader
 from lcm.cloud.spi import METRICS_BATCH
+from lcm.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,3 +69,19 @@ async def test_batches_that_are_read_at_once_leave_threads_for_others(
 ) -> None:
     await asyncio.gather(*(reader.latest(batch) for batch in batches(2_000)))
     assert threads.most == 4
+
+
+async def test_calls_of_other_processes_count_in_the_rate_limit(reader: InstanceMetricsReader) -> None:
+    """CloudWatch allows 50 calls a second to an account, however many replicas make them; 90 % of that is used."""
+    began = clock.boottime()
+    await asyncio.gather(*(reader.wait_for_calls(len(batch)) for batch in batches(10_000)))
+    assert clock.boottime() - began == pytest.approx((140 - 45) / 45, rel=0.05)
+
+
+async def test_the_window_is_that_of_whoever_asks(reader: InstanceMetricsReader, threads: Threads) -> None:
+    end = datetime(2026, 1, 1, 9, 30, 12, tzinfo=UTC)
+    await reader.latest(["i-1"], end)
+    await reader.latest(["i-1"])
+    asked, own = threads.requests
+    assert (asked["StartTime"], asked["EndTime"]) == (end.replace(minute=10, second=0), end.replace(second=0))
+    assert timedelta(0) <= clock.now() - own["EndTime"] <= timedelta(minutes=1)

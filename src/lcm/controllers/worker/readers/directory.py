@@ -1,4 +1,4 @@
-"""Which replicas read CML servers, and which of them reads which server.
+"""Which replicas read for the leader, and which of them reads which CML server.
 
 Each replica has a key in etcd, bound to a lease: when the replica ends or is cut off, the key goes with the lease, and
 the others get its servers. A replica that comes gets its part of each of the others.
@@ -32,7 +32,7 @@ READERS_PREFIX: Final = "/readers/worker-controller/"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A replica that reads CML servers, and where the others reach it."""
+    """A replica that reads for the leader, and where the others reach it."""
 
     instance_id: str
     url: str
@@ -79,7 +79,11 @@ class ReaderDirectory(HostedService):
     @property
     def is_registered(self) -> bool:
         """Whether this replica is a reader, and provably still known as one."""
-        return self._lease is not None and self._lease.remaining() > 0.0
+        return self.lease_remaining() > 0.0
+
+    def lease_remaining(self) -> float:
+        """Seconds for which this replica is certainly known as a reader."""
+        return 0.0 if self._lease is None else self._lease.remaining()
 
     async def start(self) -> None:
         follower = Follower(self._coordination, READERS_PREFIX, on_list=self._listed, on_change=self._changed)
@@ -103,10 +107,10 @@ class ReaderDirectory(HostedService):
                 await asyncio.sleep(self._retry_seconds)
                 continue
             self._lease = lease
-            log.info("registered as a reader of CML servers", url=self.own.url)
+            log.info("registered as a reader", url=self.own.url)
             reason = await lease.keep()
             self._lease = None
-            log.warning("no longer registered as a reader of CML servers", reason=reason)
+            log.warning("no longer registered as a reader", reason=reason)
 
     def _listed(self, listing: Listing) -> None:
         for item in listing.items:

@@ -6,10 +6,12 @@ Not pickled as between a controller and its poller processes: these messages com
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from lcm.cloud.types import InstanceMetrics
 from lcm.cml import errors
 from lcm.cml.errors import CMLError, CMLPollerError
 from lcm.cml.reading import ServerQuery, ServerReading
@@ -24,7 +26,7 @@ from lcm.cml.types import (
     Usage,
 )
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Readers whose messages have another format are not used: while replicas are upgraded, the leader reads for them."""
 
 SIGN_OF_LIFE: Final = b"\n"
@@ -38,6 +40,10 @@ _ERROR_TYPES: Final = {
 
 class InvalidMessageError(Exception):
     """A message cannot be understood."""
+
+
+class ReadFailedError(Exception):
+    """A reader could not read a batch of metrics. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +63,44 @@ class ReadRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsRequest:
+    """The latest metrics of instances before `end`, read with credentials of this account."""
+
+    number: int
+    region: str
+    account_id: str
+    instance_ids: tuple[str, ...]
+    end: datetime
+    seconds: float
+
+
+AnyRequest: TypeAlias = ReadRequest | MetricsRequest
+InstanceMetricsById: TypeAlias = Mapping[str, InstanceMetrics]
+
+
+@dataclass(frozen=True, slots=True)
 class ReadResult:
     """The result of one request, or the error instead of it."""
 
     number: int
-    value: ServerReading | CMLActivity | str | None = None
-    error: CMLError | None = None
+    value: ServerReading | CMLActivity | InstanceMetricsById | str | None = None
+    error: CMLError | ReadFailedError | None = None
 
 
 METHODS: Final = ("get_activity_events", "get_own_user_id")
 
 
-def encode_requests(requests: list[ReadRequest]) -> bytes:
+def encode_requests(requests: Sequence[AnyRequest]) -> bytes:
     """The body of a request to a reader."""
-    return json.dumps([asdict(request) for request in requests], separators=(",", ":")).encode()
+    return json.dumps([asdict(request) for request in requests], separators=(",", ":"), default=_encode_time).encode()
 
 
-def decode_requests(body: bytes) -> list[ReadRequest]:
+def _encode_time(value: object) -> str:
+    assert isinstance(value, datetime)
+    return value.isoformat()
+
+
+def decode_requests(body: bytes) -> list[AnyRequest]:
     """The requests in a body."""
     try:
         return [_decode_request(item) for item in json.loads(body)]
@@ -81,7 +108,10 @@ def decode_requests(body: bytes) -> list[ReadRequest]:
         raise InvalidMessageError(f"{type(error).__name__}: {error}") from None
 
 
-def _decode_request(item: dict[str, Any]) -> ReadRequest:
+def _decode_request(item: dict[str, Any]) -> AnyRequest:
+    if "query" not in item:
+        end, ids = datetime.fromisoformat(item["end"]), tuple(item["instance_ids"])
+        return MetricsRequest(**{**item, "seconds": float(item["seconds"]), "end": end, "instance_ids": ids})
     query, method = dict(item["query"]), item["method"]
     if method and method not in METHODS:
         raise ValueError(f"method: must be one of {', '.join(METHODS)}")
@@ -102,9 +132,11 @@ def encode_result(result: ReadResult) -> bytes:
             **asdict(value),
             "events": [{**asdict(event), "at": event.at.isoformat()} for event in value.events],
         }
+    elif isinstance(value, Mapping):
+        content["metrics"] = [asdict(metrics) for metrics in value.values()]
     else:
         content["text"] = value
-    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(content, separators=(",", ":"), default=_encode_time).encode() + b"\n"
 
 
 def decode_result(line: bytes) -> ReadResult:
@@ -116,6 +148,8 @@ def decode_result(line: bytes) -> ReadResult:
             return ReadResult(content["number"], _decode_reading(content["reading"]), error)
         if "activity" in content:
             return ReadResult(content["number"], _decode_activity(content["activity"]), error)
+        if "metrics" in content:
+            return ReadResult(content["number"], _decode_metrics(content["metrics"]), error)
         return ReadResult(content["number"], content["text"], error)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InvalidMessageError(f"{type(error).__name__}: {error}") from None
@@ -165,17 +199,27 @@ def _decode_activity(content: dict[str, Any]) -> CMLActivity:
     return CMLActivity(events, content["total"], content["skipped"])
 
 
-def _encode_error(error: CMLError | None) -> dict[str, Any] | None:
+def _decode_metrics(content: list[dict[str, Any]]) -> InstanceMetricsById:
+    found = [InstanceMetrics(**{**item, "at": datetime.fromisoformat(item["at"])}) for item in content]
+    return {metrics.instance_id: metrics for metrics in found}
+
+
+def _encode_error(error: CMLError | ReadFailedError | None) -> dict[str, Any] | None:
     if error is None:
         return None
+    if isinstance(error, ReadFailedError):
+        return {"kind": ReadFailedError.__name__, "arguments": [str(error)]}
     kind, arguments = error.__reduce__()
     return {"kind": kind.__name__, "arguments": arguments}
 
 
-def _decode_error(content: dict[str, Any] | None) -> CMLError | None:
+def _decode_error(content: dict[str, Any] | None) -> CMLError | ReadFailedError | None:
     if content is None:
         return None
-    kind, arguments = _ERROR_TYPES.get(content["kind"]), [str(each) for each in content["arguments"]]
+    arguments = [str(each) for each in content["arguments"]]
+    if content["kind"] == ReadFailedError.__name__:
+        return ReadFailedError(*arguments)
+    kind = _ERROR_TYPES.get(content["kind"])
     if kind is None:
         return CMLPollerError(arguments[0], f"the reader reports {content['kind']}: {' '.join(arguments[1:])}")
     return kind(*arguments)
