@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from lcm.controllers.worker.readers.messages import InvalidMessageError, decode_result, encode_requests
+from lcm.controllers.worker.readers.messages import InvalidMessageError, check_result, decode_result, encode_requests
 from lcm.controllers.worker.readers.routes import READ_PATH, SIGN_OF_LIFE_SECONDS
 from lcm.core.hosting import cancel_and_wait
 from lcm.http.transport import HttpRequest, HttpTransportError
@@ -46,7 +46,7 @@ class RemoteReader:
         self._number = 0
         self._gathered: list[AnyRequest] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._pending: dict[int, asyncio.Future[ReadResult]] = {}
+        self._pending: dict[int, tuple[AnyRequest, asyncio.Future[ReadResult]]] = {}
         self._exchanges: set[asyncio.Task[None]] = set()
 
     async def read(self, request: AnyRequest) -> ReadResult:
@@ -54,7 +54,7 @@ class RemoteReader:
         self._number += 1
         request = replace(request, number=self._number)
         result: asyncio.Future[ReadResult] = asyncio.get_running_loop().create_future()
-        self._pending[request.number] = result
+        self._pending[request.number] = request, result
         self._gathered.append(request)
         if len(self._gathered) >= MAX_BATCH:
             self._send()
@@ -113,13 +113,14 @@ class RemoteReader:
             self._fail(numbers, reason)
 
     def _take(self, result: ReadResult) -> None:
-        waiting = self._pending.get(result.number)
-        if waiting is not None and not waiting.done():
+        request, waiting = self._pending.get(result.number, (None, None))
+        if request is not None and waiting is not None and not waiting.done():
+            check_result(request, result)
             waiting.set_result(result)
 
     def _fail(self, numbers: list[int], reason: str) -> None:
         for number in numbers:
-            waiting = self._pending.get(number)
+            _, waiting = self._pending.get(number, (None, None))
             if waiting is not None and not waiting.done():
                 waiting.set_exception(ReaderUnavailableError(reason))
 

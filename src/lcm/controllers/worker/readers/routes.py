@@ -74,6 +74,9 @@ class ServerReader:
             await cancel_and_wait(list(tasks))
 
     async def _line(self, request: AnyRequest) -> bytes:
+        """Empty without a lease: it may have been suspended, and the leader has the rest read by another."""
+        if not self._directory.is_registered:
+            return b""
         return await (self._read_metrics(request) if isinstance(request, MetricsRequest) else self._read(request))
 
     async def _read_metrics(self, request: MetricsRequest) -> bytes:
@@ -113,8 +116,6 @@ class ServerReader:
 
     async def _result(self, request: ReadRequest) -> ReadResult:
         address = request.query.address
-        if not self._directory.is_registered:  # it may have been suspended: another one reads this server by now
-            raise CMLPollerError(address, "the reader is no longer registered")
         if self._owners.get(address, request.owner) != request.owner:
             self._cml.forget(address)
         self._owners[address] = request.owner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -139,15 +140,28 @@ def test_requests_arrive_as_they_were() -> None:
     assert decode_requests(encode_requests(requests)) == requests
 
 
+def request_for(seconds: bytes) -> bytes:
+    """A request with this number of seconds."""
+    (known,) = json.loads(encode_requests([ReadRequest(1, "", None, 7.5, ServerQuery(ADDRESS))]))
+    return json.dumps([known]).encode().replace(b"7.5", seconds)
+
+
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"null", b"[3]", b'[{"number":1}]', b'{"a":1}', b'[{"method":"deregister_license","query":{}}]']
+    "body",
+    [
+        *(b"", b"{", b"null", b"[3]", b'[{"number":1}]', b'{"a":1}', b'[{"method":"deregister_license","query":{}}]'),
+        *(b"[" * 100_000, b"[" + b"9" * 5_000 + b"]"),
+        *map(request_for, (b"0", b"1e999", b"NaN", b"1" + b"0" * 400)),
+    ],
 )
 def test_other_requests_are_invalid(body: bytes) -> None:
     with pytest.raises(InvalidMessageError):
         decode_requests(body)
 
 
-@pytest.mark.parametrize("line", [b"", b"3", b"{}", b'{"number":1,"error":null,"reading":{"stats":3}}', b"\xff"])
+@pytest.mark.parametrize(
+    "line", [b"", b"3", b"{}", b'{"number":1,"error":null,"reading":{"stats":3}}', b"\xff", b"[" * 100_000]
+)
 def test_other_results_are_invalid(line: bytes) -> None:
     with pytest.raises(InvalidMessageError):
         decode_result(line)

@@ -6,7 +6,7 @@ import asyncio
 import json
 from datetime import timedelta
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -22,7 +22,7 @@ from lcm.core import clock
 from tests.support.virtual.readers import a_scene
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lcm.cloud.types import InstanceMetrics
     from tests.support.virtual.readers import Scene
@@ -168,3 +168,31 @@ async def test_a_reader_of_another_version_is_not_used() -> None:
         await asyncio.sleep(1)
         await read(scene, IDS, IDS)
         assert reads(scene) == {"one": sorted(IDS * 2), "two": []}
+
+
+def _without_a_number(line: dict[str, Any]) -> None:
+    line["metrics"][0]["cpu_utilization"] = "a lot"
+
+
+def _of_another_instance(line: dict[str, Any]) -> None:
+    line["metrics"][0]["instance_id"] = "i-of-somebody-else"
+
+
+def _of_another_kind(line: dict[str, Any]) -> None:
+    line["text"] = "user-1"
+    del line["metrics"]
+
+
+@pytest.mark.parametrize("change", [_without_a_number, _of_another_instance, _of_another_kind])
+async def test_nonsense_is_not_believed(change: Callable[[dict[str, Any]], None]) -> None:
+    async with a_scene("one", "two") as scene:
+
+        def spoil(body: bytes) -> bytes:
+            line = json.loads(body)
+            change(line)
+            return json.dumps(line).encode() + b"\n"
+
+        scene.replicas["two"].spoil = spoil
+        found = await read_through_two(scene)
+        assert set(found) == set(IDS)
+        assert reads(scene)["one"] == sorted(IDS)

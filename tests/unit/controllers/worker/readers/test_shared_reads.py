@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from lcm.cml.errors import CMLNotReadyError, CMLPollerError
 from lcm.cml.reading import ServerQuery
@@ -15,6 +18,9 @@ from lcm.core import clock
 from lcm.http.transport import HttpRequest
 from tests.support.virtual.fake_cml import DEFAULT
 from tests.support.virtual.readers import SERVERS, TOKEN, a_scene
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 async def test_each_server_is_read_by_one_replica() -> None:
@@ -153,3 +159,55 @@ async def test_only_controllers_may_ask(token: str, body: bytes, status: int) ->
         request = HttpRequest("POST", f"http://two{READ_PATH}", {"Authorization": f"Bearer {token}"}, body)
         response = await scene.network.send(request)
         assert response.status == status
+
+
+def _of_another_kind(line: dict[str, Any]) -> None:
+    line["text"] = "user-1"
+    del line["reading"]
+
+
+def _without_a_number(line: dict[str, Any]) -> None:
+    line["reading"]["stats"]["labs"] = "many"
+
+
+def _without_an_error(line: dict[str, Any]) -> None:
+    line["error"] = {"kind": "CMLMelted", "arguments": []}
+
+
+@pytest.mark.parametrize("change", [_of_another_kind, _without_a_number, _without_an_error])
+async def test_nonsense_is_not_believed_and_another_reads_the_server(change: Callable[[dict[str, Any]], None]) -> None:
+    """Before, a number of labs that is none ended the writing of all metrics of the fleet."""
+    async with a_scene("one", "two") as scene:
+        (server, *_) = scene.of("two")
+
+        def spoil(body: bytes) -> bytes:
+            line = json.loads(body)
+            change(line)
+            return json.dumps(line).encode() + b"\n"
+
+        scene.replicas["two"].spoil = spoil
+        reading = await scene.read(server)
+        assert reading.stats == scene.servers[server].stats
+        assert server in scene.leader.read
+
+
+async def test_a_line_that_cannot_be_parsed_is_an_unavailable_reader_and_no_error_of_a_task() -> None:
+    async with a_scene("one", "two") as scene:
+        (server, *_) = scene.of("two")
+        scene.replicas["two"].spoil = lambda _: b"[" * 100_000 + b"\n"
+        with capture_logs() as logs:
+            assert (await scene.read(server)).stats is not None
+        (reason,) = [line["reason"] for line in logs if "reason" in line]
+        assert reason.startswith("InvalidMessageError: RecursionError")
+
+
+async def test_a_replica_that_loses_its_lease_after_it_accepted_reads_nothing_and_another_does() -> None:
+    """Before, the leader reported that nothing is known about these servers."""
+    async with a_scene("one", "two") as scene:
+        (server, *_) = scene.of("two")
+        two = scene.replicas["two"]
+        registered = iter([5.0])
+        two.directory.lease_remaining = lambda: next(registered, 0.0)  # type: ignore[method-assign]
+        reading = await scene.read(server)
+        assert reading.stats is not None
+        assert (two.read, server in scene.leader.read) == (set(), True)
