@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -67,6 +68,7 @@ WORKERS_PREFIX = "/workers/"
 _ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
 _READER_IDLE_SECONDS = 30.0
 _READER_CONNECTIONS = 64
+_KEY_ITERATIONS = 600_000
 
 
 class WorkerControllerComponentSettings(
@@ -243,10 +245,13 @@ def _share_reads(
     except ValueError as error:
         raise InvalidSettingsError(f"CML_READER_URL: {error}") from None
     http = NetworkTransport(idle_seconds=_READER_IDLE_SECONDS, max_idle=_READER_CONNECTIONS)
+    secret = token.get_secret_value()
+    # Slow, because etcd is no place for what would help to guess a weak token.
+    key = hashlib.pbkdf2_hmac("sha256", secret.encode(), b"lcm readers", _KEY_ITERATIONS)
     directory = ReaderDirectory(
-        runtime.coordination, Reader(instance_id, url), lease_ttl=runtime.settings.leader_lease_ttl
+        runtime.coordination, Reader(instance_id, url), key=key, lease_ttl=runtime.settings.leader_lease_ttl
     )
-    authorization = f"Bearer {token.get_secret_value()}"
+    authorization = f"Bearer {secret}"
     pool = ReaderPool(directory, lambda reader: RemoteReader(reader, http, authorization, tls), registry=registry)
     shared = cloud.shared_metrics
     metrics = cloud.metrics if shared is None else SharedMetrics(shared, pool, registry=registry)

@@ -53,7 +53,7 @@ class Replica:
         self.own = Reader(name, f"http://{name}")
         self.cml = FakeCml(**servers)
         self.metrics = FakeSharedMetrics()
-        self.directory = ReaderDirectory(MemoryCoordination(coordination), self.own, lease_ttl=TTL)
+        self.directory = ReaderDirectory(MemoryCoordination(coordination), self.own, key=b"key", lease_ttl=TTL)
         self.app = FastAPI()
         self.reader = ServerReader(self.cml, self.directory, self.metrics)
         self.app.include_router(reader_routes(self.reader, AdminAuthenticator(whoami)))
