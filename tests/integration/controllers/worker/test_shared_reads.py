@@ -44,8 +44,7 @@ def batches(process: LcmProcess) -> float:
 
 def until_reads(process: LcmProcess, what: str) -> None:
     before = polls(process), batches(process)
-    wait_until(lambda: polls(process) >= before[0] + 2, f"{what}: CML servers", PATIENCE)
-    wait_until(lambda: batches(process) >= before[1] + 2, f"{what}: metrics", PATIENCE)
+    wait_until(lambda: polls(process) >= before[0] + 2 and batches(process) > before[1], what, PATIENCE)
 
 
 def publish_metrics(platform: RealPlatform, workers: list[str]) -> None:
@@ -131,3 +130,17 @@ def test_replicas_share_the_servers_and_replace_each_other(tmp_path: Path) -> No
         wait_until(lambda: metric(standby, "lcm_cml_readers") == 2, "the former leader is a reader", PATIENCE)
         until_reads(leader, "the former leader reads its part")
         until_sampled(platform, workers, "what both read is recorded again")
+
+        standby.signal(signal.SIGSTOP)
+        assert platform.until_another_leads(standby) is leader
+        until_reads(leader, "the leader reads all while the former one is suspended")
+        standby.signal(signal.SIGCONT)
+        wait_until(lambda: metric(leader, "lcm_cml_readers") == 2, "the suspended leader is a reader", PATIENCE)
+        until_reads(standby, "the suspended leader reads its part")
+        until_sampled(platform, workers, "what both read is recorded in the third term")
+        assert never_unready_since(platform, workers) == since, "no change of leader made them unready"
+
+        standby.signal(signal.SIGTERM)
+        standby.wait()
+        wait_until(lambda: metric(leader, "lcm_cml_readers") == 1, "who leaves is not used", PATIENCE)
+        until_reads(leader, "the last one reads all")
