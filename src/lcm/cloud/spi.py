@@ -6,10 +6,11 @@ calls are sent once: the caller decides whether and when to retry.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
 
     from lcm.cloud.types import (
         HealthNotice,
@@ -78,8 +79,27 @@ class CloudProviderSPI(Protocol):
         """Close connections, threads and processes."""
 
 
+METRICS_BATCH: Final = 500
+"""Instances whose metrics are read together. However many metrics each has, their queries fill whole calls of 500."""
+
+
 class MetricsSPI(Protocol):
     """Metrics of instances, as collected by the provider."""
 
     async def get_instance_metrics(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
         """Return the latest metrics of each instance, read in batches; instances without metrics are left out."""
+
+
+class SharedMetricsSPI(Protocol):
+    """Metrics that several processes with the same account can read, each a part, within one rate limit."""
+
+    async def account_id(self, region: str) -> str:
+        """Return the id of the account that is used in this region."""
+
+    async def wait_for_metrics_calls(self, region: str, instances: int) -> None:
+        """Take the calls for so many instances from the rate limit here, because another process will make them."""
+
+    async def get_instance_metrics(
+        self, region: str, instance_ids: Sequence[str], end: datetime | None = None
+    ) -> Mapping[str, InstanceMetrics]:
+        """As in `MetricsSPI`; the latest metrics before `end`, by default before now."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
 WORKER_TAG = "lcm:worker_id"
 ATTEMPT_TAG = "lcm:attempt"

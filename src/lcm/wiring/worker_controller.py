@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ from lcm.controllers.worker.metrics.prometheus import AlertMetrics
 from lcm.controllers.worker.observe.launch_resolver import ImageFilter
 from lcm.controllers.worker.readers.client import SharedCMLClient
 from lcm.controllers.worker.readers.directory import Reader, ReaderDirectory
+from lcm.controllers.worker.readers.metrics import SharedMetrics
+from lcm.controllers.worker.readers.pool import ReaderPool
 from lcm.controllers.worker.readers.remote_reader import RemoteReader
 from lcm.controllers.worker.readers.routes import ServerReader
 from lcm.core.hosting import Host, HostedService
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
     from lcm.client.client import Client
     from lcm.cloud.aws import RegionConfig
     from lcm.cloud.aws.iam import PermissionChecker
-    from lcm.cloud.spi import CloudProviderSPI, MetricsSPI
+    from lcm.cloud.spi import CloudProviderSPI, MetricsSPI, SharedMetricsSPI
     from lcm.wiring.connections import OnStarted
 
 SERVICE = "worker-controller"
@@ -65,6 +68,7 @@ WORKERS_PREFIX = "/workers/"
 _ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
 _READER_IDLE_SECONDS = 30.0
 _READER_CONNECTIONS = 64
+_KEY_ITERATIONS = 600_000
 
 
 class WorkerControllerComponentSettings(
@@ -96,6 +100,7 @@ class CloudConnection:
     sites: Mapping[str, RegionLaunchSettings]
     close: Callable[[], Awaitable[None]]
     permissions: Callable[[str], PermissionChecker] | None = None  # only for clouds that support dry runs
+    shared_metrics: SharedMetricsSPI | None = None  # only for clouds that all replicas reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,7 @@ def connect_aws(settings: WorkerControllerComponentSettings, registry: Collector
         config = AwsConfig(own, config.tuning)
     provider = AwsProvider(config, registry)
     sites = {name: region_launch_settings(region) for name, region in config.regions.items()}
-    return CloudConnection(provider, provider, sites, provider.close, provider.permissions)
+    return CloudConnection(provider, provider, sites, provider.close, provider.permissions, provider)
 
 
 def region_launch_settings(region: RegionConfig) -> RegionLaunchSettings:
@@ -166,14 +171,18 @@ def make_worker_controller(
 ) -> WorkerControllerAssembly:
     """Assemble a worker controller for any process. It owns and closes its arguments."""
     election = runtime.election(SERVICE)
-    readers = _share_reads(runtime, settings, election.instance_id, cml, registry)
+    readers = _share_reads(runtime, settings, election.instance_id, cloud, cml, registry)
     reconciler = WorkerReconciler(
         runtime.coordination,
         election,
         runtime.watch(WORKERS_PREFIX),
         runtime.reconciliation,
         Dependencies(
-            control, cloud.provider, cloud.metrics, cml.system if readers is None else readers.client, cloud.sites
+            control,
+            cloud.provider,
+            cloud.metrics if readers is None else readers.metrics,
+            cml.system if readers is None else readers.cml,
+            cloud.sites,
         ),
         controller_config(settings),
         registry=registry,
@@ -195,7 +204,7 @@ def make_worker_controller(
         [reconciler, plane],
         about,
         registry,
-        reader=None if readers is None else ServerReader(cml.system, readers.directory),
+        reader=None if readers is None else ServerReader(cml.system, readers.directory, cloud.shared_metrics),
     )
     closing = {"cloud": cloud.close, "CML servers": cml.close, "control plane": control.aclose}
     if readers is None:
@@ -206,14 +215,16 @@ def make_worker_controller(
 
 @dataclass(frozen=True, slots=True)
 class _SharedReads:
-    """The reads of CML servers that all replicas share."""
+    """The reads that all replicas share."""
 
-    client: SharedCMLClient
+    cml: SharedCMLClient
+    metrics: MetricsSPI
+    pool: ReaderPool
     directory: ReaderDirectory
     http: NetworkTransport
 
     async def close(self) -> None:
-        await self.client.close()
+        await self.pool.close()
         await self.http.aclose()
 
 
@@ -221,10 +232,11 @@ def _share_reads(
     runtime: ControllerRuntime,
     settings: WorkerControllerComponentSettings,
     instance_id: str,
+    cloud: CloudConnection,
     cml: CmlConnection,
     registry: CollectorRegistry,
 ) -> _SharedReads | None:
-    """None: this replica cannot be reached by others, so that the leader reads all servers."""
+    """None: this replica cannot be reached by others, so that the leader reads everything."""
     url, token = settings.cml_reader_url, settings.lcm_controller_token
     if url is None or token is None:
         return None
@@ -233,14 +245,17 @@ def _share_reads(
     except ValueError as error:
         raise InvalidSettingsError(f"CML_READER_URL: {error}") from None
     http = NetworkTransport(idle_seconds=_READER_IDLE_SECONDS, max_idle=_READER_CONNECTIONS)
+    secret = token.get_secret_value()
+    # Slow, because etcd is no place for what would help to guess a weak token.
+    key = hashlib.pbkdf2_hmac("sha256", secret.encode(), b"lcm readers", _KEY_ITERATIONS)
     directory = ReaderDirectory(
-        runtime.coordination, Reader(instance_id, url), lease_ttl=runtime.settings.leader_lease_ttl
+        runtime.coordination, Reader(instance_id, url), key=key, lease_ttl=runtime.settings.leader_lease_ttl
     )
-    authorization = f"Bearer {token.get_secret_value()}"
-    client = SharedCMLClient(
-        cml.system, directory, lambda reader: RemoteReader(reader, http, authorization, tls), registry=registry
-    )
-    return _SharedReads(client, directory, http)
+    authorization = f"Bearer {secret}"
+    pool = ReaderPool(directory, lambda reader: RemoteReader(reader, http, authorization, tls), registry=registry)
+    shared = cloud.shared_metrics
+    metrics = cloud.metrics if shared is None else SharedMetrics(shared, pool, registry=registry)
+    return _SharedReads(SharedCMLClient(cml.system, pool, registry=registry), metrics, pool, directory, http)
 
 
 async def serve_worker_controller(settings: WorkerControllerProcessSettings, started: OnStarted) -> int:

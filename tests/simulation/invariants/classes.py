@@ -186,6 +186,8 @@ class ClassBooks:
         if not late:
             return
         name, reason = self._label(booking_id, number), self.trouble.explanation(self.loop.now)
+        if reason is None and found["at_risk"] is not None and "have no license" in found["at_risk"]["missing"]:
+            reason = "no license"  # new workers get none in this run
         self.note(f"class {name} lacks {late}: {reason}; {found['at_risk']}")
         self.covered[LATE + (reason or "unexplained")] += len(late)
         if reason is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from lcm.cml.client.labs import marker_in_title
@@ -15,7 +16,7 @@ from lcm.model.lablet.status import (
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from lcm.cml.simulator.state.labs import Lab
 
@@ -26,6 +27,7 @@ _SIZES = (
     ("nodes", "max_nodes"),
 )
 
+_LIMIT = re.compile(r"workers are in (?P<region>\S+) and MAX_WORKERS_PER_REGION is (?P<limit>\d+)")
 WAITS_FOR_CLASS = "a lablet without a booking waits for room that is booked"
 
 
@@ -116,6 +118,8 @@ def _not_converged(
     status, name = LabletStatus(lablet["status"]), lablet["name"]
     if status in FINAL_LABLET_STATUSES:
         return
+    if status is LabletStatus.PENDING_SCHEDULING and _region_is_full(lablet, workers.values()):
+        return
     if status is not LabletStatus.RUNNING or not lablet["wanted"]:
         said = lablet["message"] or (lablet["placement"] or {}).get("reason")
         yield f"lablet {name} is {status} long after the last fault: {said}"
@@ -124,3 +128,17 @@ def _not_converged(
     labs = [lab for lab in labs_of(worker["instance_id"] or "") if lab.id == lablet["lab_id"]]
     if not labs or labs[0].state != "STARTED":
         yield f"lablet {name} is RUNNING, and its lab on {worker['name']} is not"
+
+
+def _region_is_full(lablet: dict[str, Any], workers: Collection[dict[str, Any]]) -> bool:
+    """Whether it waits as it says: as many workers as there may be, and none of those that are ready has room."""
+    said = _LIMIT.search(str(lablet["placement"]))
+    live = [worker for worker in workers if worker["status"] != "TERMINATED"]
+    if said is None or sum(worker["aws_region"] == said["region"] for worker in live) < int(said["limit"]):
+        return False
+    needs = lablet["requirements"]
+    return not any(
+        all(worker["capacity"][most] - worker["allocation"][what] >= needs[what] for what, most in _SIZES)
+        for worker in live
+        if worker["ready"] and worker["capacity"] is not None and worker["booking_id"] is None
+    )

@@ -19,6 +19,7 @@ T = TypeVar("T")
 WAITING = (
     "tests/integration/controllers/lablet/test_fifty_lablets",
     "tests/integration/controllers/worker/test_whole_path",
+    "tests/integration/controllers/worker/test_shared_reads",
     "tests/integration/controllers",
     "tests/integration/up",
     "tests/soak",

@@ -26,11 +26,12 @@ from lcm.cml.types import (
     Usage,
 )
 from lcm.core import clock
-from lcm.core.authorization import check_may_send
+from lcm.core.authorization import check_may_send, wait_while_authorized
 from lcm.model.access import CmlCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from lcm.cml.reading import ServerQuery, ServerReading
 
@@ -231,7 +232,10 @@ class FakeSecrets:
 
 
 class FakeInstanceMetrics:
-    """`MetricsSPI`: the same metrics for every instance except for unknown ones."""
+    """`MetricsSPI`: the same metrics for every instance except for unknown ones.
+
+    `failures` and `hanging` name a region, or the first instance of a batch.
+    """
 
     def __init__(self, **figures: float) -> None:
         self.figures = figures or {"cpu_utilization": 20.0, "network_in": 1_000.0}
@@ -247,11 +251,37 @@ class FakeInstanceMetrics:
         self.busy += 1
         try:
             await asyncio.sleep(self.seconds)
-            while region in self.hanging:
+            while self.hanging & {region, *instance_ids[:1]}:
                 await asyncio.sleep(1)
         finally:
             self.busy -= 1
-        if region in self.failures:
-            raise self.failures[region]
+        for each in (region, *instance_ids[:1]):
+            if each in self.failures:
+                raise self.failures[each]
         known = [i for i in instance_ids if i not in self.unknown]
         return {i: InstanceMetrics(i, clock.now(), **self.figures) for i in known}
+
+
+class FakeSharedMetrics(FakeInstanceMetrics):
+    """`SharedMetricsSPI` of one replica. `ends` are the windows that were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.account = "123456789012"
+        self.read: list[str] = []
+        self.ends: list[datetime | None] = []
+        self.taken = 0  # instances whose calls were taken from the rate limit, for another process
+
+    async def account_id(self, region: str) -> str:
+        return self.account
+
+    async def wait_for_metrics_calls(self, region: str, instances: int) -> None:
+        self.taken += instances
+
+    async def get_instance_metrics(
+        self, region: str, instance_ids: Sequence[str], end: datetime | None = None
+    ) -> dict[str, InstanceMetrics]:
+        await wait_while_authorized(asyncio.sleep(0))
+        self.read += instance_ids
+        self.ends.append(end)
+        return await super().get_instance_metrics(region, instance_ids)

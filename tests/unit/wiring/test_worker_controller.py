@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
 
 from lcm.client.client import Client
 from lcm.client.transport import Limits
@@ -306,7 +307,9 @@ async def test_all_connections_are_closed_even_if_one_fails() -> None:
 
 
 @asynccontextmanager
-async def a_part() -> AsyncIterator[tuple[WorkerControllerAssembly, list[str]]]:
+async def a_part(
+    registry: CollectorRegistry | None = None, **settings: Any
+) -> AsyncIterator[tuple[WorkerControllerAssembly, list[str]]]:
     """A worker controller on a simulated cloud with a control plane, and the connections it closed."""
     closed: list[str] = []
 
@@ -319,19 +322,28 @@ async def a_part() -> AsyncIterator[tuple[WorkerControllerAssembly, list[str]]]:
     world = SimulatedCloud(seed=1)
     for region in ("eu-west-1", "us-east-1"):
         world.add_region(region, subnets={})
-    provider, registry = SimulatedProvider(world), CollectorRegistry()
+    provider, registry = SimulatedProvider(world), registry or CollectorRegistry()
     sites = {region: RegionLaunchSettings(region) for region in provider.regions}
     async with serving_plane() as plane:
         wire = httpx.ASGITransport(plane.app, raise_app_exceptions=False)
         made = make_worker_controller(
             ControllerRuntime(MemoryCoordination(), UpSettings()),
-            parts(cloud_provider="simulated"),
+            parts(cloud_provider="simulated", **settings),
             Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=HttpxTransport(wire), registry=registry),
             CloudConnection(provider, provider, sites, close_cloud),
             CmlConnection(FakeCml(), close_cml),
             registry=registry,
         )
         yield made, closed
+
+
+async def test_a_simulated_cloud_which_only_its_own_process_knows_is_read_by_the_leader() -> None:
+    """scaling.md#several-replicas: another process would find nothing, which is not the same as no load."""
+    registry = CollectorRegistry()
+    async with a_part(registry, cml_reader_url="http://127.0.0.1:8083", lcm_controller_token=SecretStr(TOKEN)):
+        names = {family.name for family in registry.collect()}
+    assert "lcm_cml_reads" in names
+    assert "lcm_cloudwatch_reads" not in names
 
 
 async def test_it_can_be_a_part_of_a_process_with_another_cloud() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, timedelta
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.types import HealthKind, HealthNotice, InstanceMetrics
@@ -61,9 +62,15 @@ class InstanceMetricsReader:
 
     def __init__(self, gateway: AwsGateway) -> None:
         self._gateway = gateway
+        self._turns = asyncio.Semaphore(_MAX_CONCURRENT_CALLS)
 
-    async def latest(self, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
-        """Return the latest metrics of each instance; instances without metrics are left out."""
+    async def wait_for_calls(self, instances: int) -> None:
+        """Take the calls for so many instances from the rate limit."""
+        for _ in range(ceil(instances * len(METRICS) / MAX_QUERIES_PER_CALL)):
+            await self._gateway.wait_for_token(GET_METRIC_DATA)
+
+    async def latest(self, instance_ids: Sequence[str], end: datetime | None = None) -> Mapping[str, InstanceMetrics]:
+        """Return the latest metrics of each instance before `end`; instances without metrics are left out."""
         ids = list(dict.fromkeys(instance_ids))
         queries = [(instance_id, metric) for instance_id in ids for metric in METRICS]
         batches = [
@@ -71,13 +78,12 @@ class InstanceMetricsReader:
         ]
         # Periods are counted from the start time. So all periods up to the current minute are whole ones: a sum over a
         # partial period would be misleading.
-        end = clock.now().replace(second=0, microsecond=0)
-        turns = asyncio.Semaphore(_MAX_CONCURRENT_CALLS)
+        until = (end or clock.now()).replace(second=0, microsecond=0)
         readings: dict[str, _InstanceReading] = {}
 
         async def fetch(batch: list[tuple[str, _Metric]]) -> None:
-            async with turns:
-                await self._fetch(batch, end, readings)
+            async with self._turns:
+                await self._fetch(batch, until, readings)
 
         try:
             async with asyncio.TaskGroup() as group:

@@ -18,6 +18,7 @@ from lcm.cloud.errors import InvalidCloudRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
 
     from lcm.cloud.aws.config import AwsConfig, RegionConfig
     from lcm.cloud.types import (
@@ -63,7 +64,7 @@ class _RegionServices:
 
 
 class AwsProvider:
-    """EC2 and CloudWatch in the configured regions; implements `CloudProviderSPI` and `MetricsSPI`."""
+    """EC2 and CloudWatch in the configured regions; implements `CloudProviderSPI` and `SharedMetricsSPI`."""
 
     def __init__(self, config: AwsConfig, registry: CollectorRegistry = REGISTRY) -> None:
         self.config = config
@@ -112,8 +113,13 @@ class AwsProvider:
     async def health(self, region: str) -> Sequence[HealthNotice]:
         return await self._in(region).health.notices()
 
-    async def get_instance_metrics(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
-        return await self._in(region).cloudwatch.latest(instance_ids)
+    async def get_instance_metrics(
+        self, region: str, instance_ids: Sequence[str], end: datetime | None = None
+    ) -> Mapping[str, InstanceMetrics]:
+        return await self._in(region).cloudwatch.latest(instance_ids, end)
+
+    async def wait_for_metrics_calls(self, region: str, instances: int) -> None:
+        await self._in(region).cloudwatch.wait_for_calls(instances)
 
     def permissions(self, region: str) -> PermissionChecker:
         """Return the permission checker of a region. It is not part of the cloud interface."""

@@ -225,6 +225,15 @@ async def _read_awaited(store: Store, workers: Sequence[Worker]) -> dict[str, li
     return found
 
 
+def without_license(context: ControlPlaneContext, calendar: Calendar, asked: BookedCapacity) -> int:
+    """How many workers of a class will have no license, because new ones get none."""
+    if not asked.licensed or context.scale_up_license is not None:
+        return 0
+    there = [each for each in calendar.live if (each.region, each.template) == (asked.region, asked.template)]
+    usable = [each for each in there if each.free_from is not None and each.team in ("", asked.team)]
+    return max(0, asked.workers - sum(each.registered or each.registers for each in usable))
+
+
 def decide_admission(
     asked: Sequence[BookedCapacity], calendar: Calendar, now: datetime, preferred: Sequence[datetime] = ()
 ) -> Admission:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from lcm.control_plane.bookings.admission import decide_admission, read_calendar, read_walk_ins
+from lcm.control_plane.bookings.admission import decide_admission, read_calendar, read_walk_ins, without_license
 from lcm.control_plane.bookings.seats import end_seats, keep_seats, seats_have_ended
 from lcm.control_plane.bookings.workers import book_workers, give_back_workers
 from lcm.control_plane.errors import ProblemError
@@ -19,12 +19,22 @@ from lcm.control_plane.records.kinds import BOOKINGS, DEFINITIONS, TEAMS, TEMPLA
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.core.text import single_line
-from lcm.model.booking.progress import assess_risk, choose_workers, due_status, next_step_at, risk
+from lcm.model.booking.progress import (
+    ChoiceLimits,
+    assess_risk,
+    choose_workers,
+    due_status,
+    fewer_seats,
+    missing_licenses,
+    next_step_at,
+    risk,
+)
 from lcm.model.booking.record import UNDER_WAY, Booking, BookingStatus
 from lcm.model.booking.requests import BookingProgress
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
+from lcm.model.worker.template import WorkerTemplate
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -148,6 +158,8 @@ async def assess_future(
     asked = booking.capacity(occurrence)
     calendar = await read_calendar(context, [asked], now, without=(booking.id, occurrence.number))
     short = [str(each) for each in decide_admission([asked], calendar, now).shortages]
+    count = without_license(context, calendar, asked)
+    short += [missing_licenses(count, booking.workers)] if count else []
     missing = "; ".join([*await _missing_records(context, booking), *short])
     return occurrence.model_copy(update={"at_risk": risk(occurrence, missing, now)})
 
@@ -158,6 +170,11 @@ async def _missing_records(context: ControlPlaneContext, booking: Booking) -> li
     named = [(DEFINITIONS, booking.definition, "definition"), (TEMPLATES, booking.template, "template")]
     named += [(TEAMS, booking.team, "team")] if booking.team else []
     found = [f"{word} {id_} does not exist" for kind, id_, word in named if await store.get(kind, id_) is None]
+    stored = await store.get(TEMPLATES, booking.template)
+    template = None if stored is None else read_or_skip(stored, WorkerTemplate, "template")
+    fewer = None if template is None else fewer_seats(template.capacity, booking, context.ports)
+    if fewer is not None:
+        found.append(f"template {booking.template} was changed: {fewer} by now; book the class anew")
     if booking.aws_region not in context.regions:
         found.append(f"region {booking.aws_region} is not configured any more")
     return found
@@ -171,7 +188,7 @@ async def _keep_going(
     if hold is not None and hold.active(tx.earliest_now):
         missing = f"the fleet is on hold by {hold.by}: nothing will be started before its release"
         return occurrence.model_copy(update={"at_risk": risk(occurrence, missing, tx.now)})
-    choice = await _choose(context, tx, booking)
+    choice = await _choose(context, tx, booking, occurrence.ends_at)
     await book_workers(context, tx, booking, occurrence, choice)
     has_workers = bool(choice.serving or choice.booked or choice.launch)
     seats = await keep_seats(tx, booking, occurrence) if has_workers else []
@@ -179,18 +196,19 @@ async def _keep_going(
     return occurrence.model_copy(update={"holds_capacity": True, "at_risk": at_risk})
 
 
-async def _choose(context: ControlPlaneContext, tx: Transaction, booking: Booking) -> WorkerChoice:
+async def _choose(context: ControlPlaneContext, tx: Transaction, booking: Booking, until: datetime) -> WorkerChoice:
     where = Where(any_of={"aws_region": [booking.aws_region]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
     listed = [each async for each in find_all(tx.store, WORKERS, where)]
     workers = [tx.listed_worker(each) for each in listed if read_or_skip(each, Worker, "worker") is not None]
     unreadable = len(listed) - len(workers) + sum(bool(each.unknown_words) for each in workers)
     walk_ins = await read_walk_ins(tx.store, [worker.id for worker in workers if worker.allocation.lablets])
-    settings = await context.settings()
-    return choose_workers(
-        booking,
-        [worker for worker in workers if not worker.unknown_words],
-        walk_ins,
-        max_workers=settings.scaling.max_workers_per_region - unreadable,
-        limit=_MAX_WORKERS_AT_ONCE,
-        now=tx.now,
+    scaling = (await context.settings()).scaling
+    limits = ChoiceLimits(
+        scaling.max_workers_per_region - unreadable,
+        _MAX_WORKERS_AT_ONCE,
+        context.ports,
+        license_pool=bool(scaling.license_pool_size),
+        launches_licensed=context.scale_up_license is not None,
     )
+    known = [worker for worker in workers if not worker.unknown_words]
+    return choose_workers(booking, known, walk_ins, limits=limits, until=until, now=tx.now)

@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.bookings.admission import choose_definition, decide_admission, read_calendar, read_surroundings
+from lcm.control_plane.bookings.admission import (
+    choose_definition,
+    decide_admission,
+    read_calendar,
+    read_surroundings,
+    without_license,
+)
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets.lifecycle import check_definition_enabled
 from lcm.model.booking.capacity import SeatPlan, plan_seats, warm_up_time
+from lcm.model.booking.progress import missing_licenses
 from lcm.model.booking.record import Booking
 from lcm.model.booking.requests import BookingPreview, BookingShortage, FreeTime, PlannedOccurrence
 from lcm.model.booking.times import plan_occurrences, preferred_starts, to_wall_time
@@ -108,7 +115,9 @@ async def assess_request(
     calendar = await read_calendar(context, asked, now, without=None)
     admission = decide_admission(asked, calendar, now, preferred_starts(proposal.occurrences[0], proposal.warm_up))
     free = [] if admission.confirmed else _free_times(proposal, admission, calendar, now)
-    return Assessment(proposal, _preview(proposal, admission, free, now), calendar.depends_on)
+    count = without_license(context, calendar, asked[0])
+    warnings = [f"{missing_licenses(count, proposal.seats.workers)}."] if count else []
+    return Assessment(proposal, _preview(proposal, admission, free, warnings, now), calendar.depends_on)
 
 
 def _propose(
@@ -163,7 +172,9 @@ def _free_times(proposal: Proposal, admission: Admission, calendar: Calendar, no
     return found
 
 
-def _preview(proposal: Proposal, admission: Admission, free: Sequence[FreeTime], now: datetime) -> BookingPreview:
+def _preview(
+    proposal: Proposal, admission: Admission, free: Sequence[FreeTime], warnings: Sequence[str], now: datetime
+) -> BookingPreview:
     request, template = proposal.request, proposal.seats.template
     assert template is not None
     shortages = tuple(_shortage(each) for each in admission.shortages)
@@ -189,7 +200,7 @@ def _preview(proposal: Proposal, admission: Admission, free: Sequence[FreeTime],
         cost_per_hour_usd=proposal.cost_per_hour_usd,
         cost_usd=cost,
         cost=f"{workers} of {template.name} for {hours_text} hours, warm-ups included: ${cost:,.2f}, without disks.",
-        warnings=(warning,) if late else (),
+        warnings=(*([warning] if late else []), *warnings),
     )
 
 

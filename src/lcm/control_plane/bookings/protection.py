@@ -31,9 +31,12 @@ _OPEN = Where(any_of={"status": [status.value for status in OPEN_STATUSES]})
 
 
 async def read_snapshot(
-    store: Store, scaling: ScalingSettings, now: datetime, default_region: str = ""
+    store: Store, scaling: ScalingSettings, now: datetime, default_region: str = "", *, licensed: bool = False
 ) -> BookedCapacitySnapshot:
-    """What classes will take, and the workers of their regions. Without bookings no worker is read."""
+    """What classes will take, and the workers of their regions. Without bookings no worker is read.
+
+    `licensed`: whether workers that are launched get a license.
+    """
     booked = await read_booked(store, now, FOREVER)
     workers: dict[str, LiveWorker] = {}
     if booked:
@@ -47,6 +50,7 @@ async def read_snapshot(
         workers=workers,
         max_workers_per_region=scaling.max_workers_per_region,
         license_pool=scaling.license_pool_size or None,
+        launches_licensed=licensed,
         default_region=default_region,
     )
 
@@ -80,12 +84,14 @@ async def check_not_booked(
     template: str,
     until: datetime | None,
     resumed: Worker | None = None,
+    licensed: bool = False,
 ) -> None:
     """Rejected if a class would lack a worker because of this one, which is in use until then; None: for ever.
 
-    The transaction has taken the calendar: no class that is not seen here can be confirmed before it is committed.
+    So it is if a class would lack the license that a new one takes (`licensed`), also when nobody uses it any more. The
+    transaction has taken the calendar: no class that is not seen here can be confirmed before it is committed.
     """
-    room = WalkInRoom(await read_snapshot(tx.store, scaling, tx.now), tx.now)
+    room = WalkInRoom(await read_snapshot(tx.store, scaling, tx.now, licensed=licensed), tx.now)
     end = until or FOREVER
     shortage = room.launch_shortage(region, template, end) if resumed is None else room.shortage_on(resumed.id, end)
     if shortage is not None:

@@ -19,6 +19,7 @@ from lcm.control_plane.bookings.access import (
 from lcm.control_plane.bookings.changes import cancel, extended, moved
 from lcm.control_plane.bookings.proposals import assess_request
 from lcm.control_plane.bookings.seats import extend_seats
+from lcm.control_plane.bookings.workers import extend_workers
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import BOOKINGS
@@ -138,6 +139,7 @@ class BookingService:
             after = await extended(self._context, tx, booking, request)
             for occurrence in after.occurrences:
                 if occurrence.status in UNDER_WAY:
+                    await extend_workers(tx, after, occurrence)
                     await extend_seats(tx, after, occurrence)
             return tx.save_booking(after, "booking_extended", minutes=request.minutes)
 

@@ -17,6 +17,8 @@ from lcm.model.worker.requests import ScaleUpRequest
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.model.booking.progress import WorkerChoice
@@ -71,13 +73,29 @@ def _need(booking: Booking, occurrence: BookingOccurrence, number: int) -> str:
     return f"booking:{booking.id}:{occurrence.number}:{number}"
 
 
+async def extend_workers(tx: Transaction, booking: Booking, occurrence: BookingOccurrence) -> None:
+    """Keep the workers of a class until its new end, in the commit that moves it.
+
+    The scheduler does so too, but it may be away: from the old end on others would take them.
+    """
+    async for worker in _workers_of(tx, booking):
+        if worker.booked_until is not None and worker.booked_until < occurrence.ends_at:
+            after = updated_record(worker, tx.now, booked_until=occurrence.ends_at)
+            tx.save_worker(after, "booked", f"class {occurrence.number} of booking {booking.name}", resumed=False)
+
+
 async def give_back_workers(tx: Transaction, booking: Booking) -> None:
     """Take the booking off its workers: from now on policies decide about them."""
+    async for worker in _workers_of(tx, booking):
+        after = updated_record(worker, tx.now, booking_id=None, booked_until=None)
+        tx.save_worker(after, "booking_ended", f"booking {booking.name}")
+
+
+async def _workers_of(tx: Transaction, booking: Booking) -> AsyncIterator[Worker]:
     where = Where(any_of={"aws_region": [booking.aws_region]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
     async for stored in find_all(tx.store, WORKERS, where):
         if read_or_skip(stored, Worker, "worker") is None:
             continue  # the end of its booking is on its record
         worker = tx.listed_worker(stored)
         if worker.booking_id == booking.id:
-            after = updated_record(worker, tx.now, booking_id=None, booked_until=None)
-            tx.save_worker(after, "booking_ended", f"booking {booking.name}")
+            yield worker

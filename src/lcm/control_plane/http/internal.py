@@ -162,7 +162,8 @@ async def read_booked_capacity(request: Request, caller: Controller) -> BookedCa
     """Read what classes will take, and the workers of their regions. Lablets of no booking must leave room for them."""
     context = get_services(request).context
     scaling = (await context.settings()).scaling
-    return await read_snapshot(context.store, scaling, clock.now(), context.regions[0])
+    licensed = context.scale_up_license is not None
+    return await read_snapshot(context.store, scaling, clock.now(), context.regions[0], licensed=licensed)
 
 
 @router.post("/bookings/advance", responses=WRITE_ERRORS)

@@ -82,7 +82,8 @@ async def read_scheduling_inputs(context: ControlPlaneContext, now: datetime, *e
         inputs.workers = await read_records(store, WORKERS, Worker, "worker", inputs.skipped, present)
         templates = [read_or_skip(item, WorkerTemplate, "template") async for item in find_all(store, TEMPLATES)]
         inputs.templates = [each for each in templates if each is not None]
-        inputs.booked = await read_snapshot(store, inputs.settings.scaling, now, context.regions[0])
+        licensed = context.scale_up_license is not None
+        inputs.booked = await read_snapshot(store, inputs.settings.scaling, now, context.regions[0], licensed=licensed)
     return inputs
 
 

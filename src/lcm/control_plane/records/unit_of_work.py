@@ -359,7 +359,15 @@ class Transaction:
             self._settle_fleet(*self._fleet)
         if not self._writes and not self._entries:
             return ()
-        return await self.store.commit(self._writes, entries=self._entries, guards=list(self._guards.values()))
+        return await self.store.commit(self._writes, entries=self._entries, guards=self._unwritten())
+
+    def _unwritten(self) -> list[Guard]:
+        """The guards of documents that are not written. One that is written must be what it was when it was guarded."""
+        for write in self._writes:
+            guard = self._guards.pop((write.kind.name, write.id), None)
+            if guard is not None and guard.expected != write.expected:
+                raise RevisionConflictError(write.kind.name, write.id, write.expected)
+        return list(self._guards.values())
 
     def _put(self, worker: Worker, revision: int | None) -> Worker:
         """Stage it with the present price of disk space."""

@@ -108,6 +108,8 @@ class TeamService:
             changes = _changes(team, request)
             if not changes:
                 return team
+            if "limits" in changes:
+                await tx.take_calendar()  # bookings were admitted by its limits
             changed = team.model_copy(update={**changes, "version": team.version + 1, "updated_at": tx.now})
             tx.stage(put_team(changed, stored.revision))
             tx.audit("team_changed", team.id, name=changed.name, changed=sorted(changes))

@@ -146,7 +146,9 @@ async def scale_up(tx: Transaction, plan: ScaleUpPlan, settings: FleetSettings) 
             ProblemCode.NOT_POSSIBLE_NOW, f"a new worker of {template.name} would take no lablets: {closed}"
         )
     await _check_max_workers(tx, region, settings)
-    await check_not_booked(tx, settings.scaling, region=region, template=template.name, until=request.until)
+    await check_not_booked(
+        tx, settings.scaling, region=region, template=template.name, until=request.until, licensed=plan.licensed
+    )
     return tx.save_worker(new_worker(plan, tx.now), "scale_up_accepted", request.reason, resumed=False)
 
 

@@ -70,7 +70,7 @@ def apply_status(worker: Worker, write: WorkerStatusUpdate, drift: DriftPolicy, 
     if write.status in NO_ADDRESS_STATUSES:
         fields["public_ip"] = None
     if write.desired_status is not None:
-        _check_accepted_drift(worker, write, drift)
+        _check_accepted_drift(worker, write, drift, now)
         fields |= {"desired_status": DesiredStatus.STOPPED, "last_paused_at": now, "pause_reason": STOPPED_EXTERNALLY}
     return updated_record(worker, now, bump_generation="desired_status" in fields, **fields)
 
@@ -193,12 +193,15 @@ def _within_last_hour(moments: tuple[datetime, ...], now: datetime) -> tuple[dat
     return (*recent[-_MAX_REMEMBERED:], now)
 
 
-def _check_accepted_drift(worker: Worker, write: WorkerStatusUpdate, drift: DriftPolicy) -> None:
+def _check_accepted_drift(worker: Worker, write: WorkerStatusUpdate, drift: DriftPolicy, now: datetime) -> None:
     if drift is not DriftPolicy.ACCEPT or write.status not in STOP_STATUSES:
         detail = "desired_status: a controller may change it only to accept a stop from outside (DRIFT_POLICY=accept)"
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
     if worker.desired_status is DesiredStatus.TERMINATED:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "desired_status: TERMINATED is final")
+    if worker.is_booked(now):
+        detail = f"desired_status: it is booked for {worker.booking_id}, so a stop from outside is not accepted"
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
 
 
 def _attempt_mismatch(worker: Worker, detail: str) -> ProblemError:

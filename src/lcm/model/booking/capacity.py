@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lcm.model.calendar.admission import LiveWorker, Resource
 from lcm.model.lablet.placement import FOREVER, cheapest_template, check_adopted, lablet_end
+from lcm.model.lablet.scheduling.template_choice import will_be_licensed
 from lcm.model.lablet.seats import count_seats
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 
@@ -32,6 +33,9 @@ STAGGER: Final = timedelta(seconds=5)
 QUARTER: Final = timedelta(minutes=15)
 MIN_MEASUREMENTS: Final = 5
 MAX_MEASUREMENTS: Final = 100
+
+_LOST: Final = (WorkerStatus.FAILED, WorkerStatus.TERMINATING)
+"""Whatever is desired: an instance that was terminated outside LCM does not come back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +82,25 @@ def live_worker(
     worker: Worker, walk_ins: Iterable[Lablet], templates: Mapping[str, WorkerTemplate], now: datetime
 ) -> LiveWorker:
     """A worker as admission counts it. `walk_ins` are the lablets on it that belong to no booking."""
-    registered = worker.license_status is LicenseStatus.REGISTERED
     template = None if worker.template_name is None else templates.get(worker.template_name)
     alike = template is not None and worker.capacity == template.capacity
     name = template.name if template is not None and alike else ""
-    return LiveWorker(worker.aws_region, name, _free_from(worker, walk_ins, now), registered)
+    starts = worker.desired_status is DesiredStatus.RUNNING
+    registered = worker.license_status is LicenseStatus.REGISTERED
+    registers = will_be_licensed(worker) and not registered
+    return LiveWorker(
+        worker.aws_region,
+        name,
+        _free_from(worker, walk_ins, now),
+        registered or (registers and starts),  # one that is about to register counts
+        worker.team,
+        registers and not starts,
+    )
 
 
 def _free_from(worker: Worker, walk_ins: Iterable[Lablet], now: datetime) -> datetime | None:
     """From when on it could serve a booking; None: never, as far as is known."""
-    if worker.status is WorkerStatus.FAILED or worker.desired_status is DesiredStatus.TERMINATED:
+    if worker.status in _LOST or worker.desired_status is DesiredStatus.TERMINATED:
         return None
     if check_adopted(worker) is not None or worker.capacity is None or worker.lacks_kvm:
         return None

@@ -6,20 +6,26 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from lcm.model.booking.capacity import walk_in_end
+from lcm.model.booking.capacity import UNKNOWN_LAB_TIME, walk_in_end
 from lcm.model.booking.record import AtRisk, BookingStatus
 from lcm.model.formatting import as_clause, count_of
-from lcm.model.lablet.placement import check_adopted
-from lcm.model.lablet.scheduling.template_choice import FAILED_LAUNCH_WINDOW
+from lcm.model.lablet.placement import check_adopted, check_capacity, check_health, check_team
+from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
+from lcm.model.lablet.scheduling.capacity import future_rejection_reason
+from lcm.model.lablet.scheduling.template_choice import FAILED_LAUNCH_WINDOW, will_be_licensed
+from lcm.model.lablet.seats import count_seats_in
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
-from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from lcm.model.worker.conditions import ConditionStatus, ConditionType, find_condition
+from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.template import Allocation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lcm.model.booking.record import Booking, BookingOccurrence
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
+    from lcm.model.worker.template import Capacity
 
 RISK_BEFORE: Final = timedelta(minutes=15)
 """From then on everything that is not ready yet is a risk."""
@@ -62,23 +68,38 @@ class WorkerChoice:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ChoiceLimits:
+    """What limits the choice: workers of the region, and those that are booked or launched at once.
+
+    `license_pool`: whether licenses are limited; `launches_licensed`: whether a worker that is launched gets one.
+    """
+
+    max_workers: int
+    at_once: int
+    ports: PortRange = DEFAULT_PORTS
+    license_pool: bool = False
+    launches_licensed: bool = False
+
+
 def choose_workers(
     booking: Booking,
     workers: Sequence[Worker],
     walk_ins: Mapping[str, Sequence[Lablet]],
     *,
-    max_workers: int,
-    limit: int,
+    limits: ChoiceLimits,
+    until: datetime,
     now: datetime,
 ) -> WorkerChoice:
-    """Choose among the live workers of the region; at most `limit` are booked or launched at once.
+    """Choose among the live workers of the region until the end of the class.
 
     A worker that runs is preferred to one that has to be started, and that to a launch. One on which lablets of
-    others run is not taken.
+    others run, or on which a seat would not be placed, is not taken.
     """
     mine = [worker for worker in workers if worker.booking_id == booking.id]
-    problems = [f"{worker.name} {reason}" for worker in mine if (reason := unable_reason(worker, booking, now))]
-    serving = tuple(worker for worker in mine if unable_reason(worker, booking, now) is None)[: booking.workers]
+    lost = {each.id: reason for each in mine if (reason := unable_reason(each, booking, now) or _useless_reason(each))}
+    problems = [f"{worker.name} {lost[worker.id]}" for worker in mine if worker.id in lost]
+    serving = tuple(worker for worker in mine if worker.id not in lost)[: booking.workers]
     missing = booking.workers - len(serving)
     free = [
         worker
@@ -87,19 +108,21 @@ def choose_workers(
         and unable_reason(worker, booking, now) is None
         and all(walk_in_end(lablet, now) <= now for lablet in walk_ins.get(worker.id, ()))
     ]
-    taken = tuple(sorted(free, key=_readiness))[: min(missing, limit)]
+    unsuitable = {each.id: reason for each in free if (reason := _unsuitable_reason(each, booking, limits, until))}
+    suitable = [worker for worker in free if worker.id not in unsuitable]
+    taken = tuple(sorted(suitable, key=_preference(booking, limits)))[: min(missing, limits.at_once)]
     missing -= len(taken)
     if missing == 0:
         return WorkerChoice(serving, taken, 0, tuple(problems))
     failed = _failed_launch(booking, workers, now)
-    room = 0 if failed else max(0, max_workers - len(workers))
-    launch = min(missing, room, limit - len(taken))
+    room = 0 if failed else max(0, limits.max_workers - len(workers))
+    launch = min(missing, room, limits.at_once - len(taken))
     if failed is not None:
         problems.append(failed)
     elif missing > room:
-        problems.append(
-            f"{booking.aws_region} has {count_of(len(workers), 'worker')}, and MAX_WORKERS_PER_REGION is {max_workers}"
-        )
+        problems += [f"{worker.name}: {unsuitable[worker.id]}" for worker in free if worker.id in unsuitable]
+        there = f"{booking.aws_region} has {count_of(len(workers), 'worker')}"
+        problems.append(f"{there}, and MAX_WORKERS_PER_REGION is {limits.max_workers}")
     return WorkerChoice(serving, taken, launch, tuple(problems))
 
 
@@ -107,7 +130,7 @@ def unable_reason(worker: Worker, booking: Booking, now: datetime) -> str | None
     """Why a worker cannot serve the booking, whatever is done with it now; None if it can."""
     if worker.template_name != booking.template or worker.aws_region != booking.aws_region:
         return f"is not a worker of {booking.template} in {booking.aws_region}"
-    if worker.desired_status is DesiredStatus.TERMINATED:
+    if worker.desired_status is DesiredStatus.TERMINATED or worker.status is WorkerStatus.TERMINATING:
         return "is being terminated"
     if worker.status is WorkerStatus.FAILED:
         return "has failed"
@@ -115,12 +138,61 @@ def unable_reason(worker: Worker, booking: Booking, now: datetime) -> str | None
         return f"is on hold by {worker.hold.by}: {as_clause(worker.hold.reason)}"
     if worker.lacks_kvm:
         return "has no KVM"
+    if check_team(worker, booking.team) is not None:
+        return "is dedicated to another team"
     return check_adopted(worker)
 
 
-def _readiness(worker: Worker) -> tuple[int, datetime, str]:
+def _useless_reason(worker: Worker) -> str | None:
+    """Why a booked worker that runs is replaced: its CML does not become ready, and no seat is on it."""
+    if worker.status is not WorkerStatus.RUNNING or worker.allocation.lablets:
+        return None
+    stuck = find_condition(worker.conditions, ConditionType.STUCK)
+    return f"is stuck: {as_clause(stuck.message)}" if stuck and stuck.status is ConditionStatus.TRUE else None
+
+
+def _unsuitable_reason(worker: Worker, booking: Booking, limits: ChoiceLimits, until: datetime) -> str | None:
+    """Why not to choose a worker that could serve: no seat would be placed on it, or it does not become ready."""
+    stuck = find_condition(worker.conditions, ConditionType.STUCK)
     starts = worker.desired_status is DesiredStatus.RUNNING
-    return (0 if worker.ready else 1 if starts else 2, worker.created_at, worker.id)
+    if starts and stuck is not None and stuck.status is ConditionStatus.TRUE:
+        return as_clause(stuck.message)
+    if booking.requirements.license and limits.launches_licensed and not will_be_licensed(worker):
+        return "it has no license"
+    if worker.capacity is not None and (fewer := fewer_seats(worker.capacity, booking, limits.ports)) is not None:
+        return fewer
+    health = check_health(worker, until) if worker.status is WorkerStatus.RUNNING else None
+    return health or future_rejection_reason(
+        worker,
+        booking.requirements.model_copy(update={"license": False}),  # if a new one has none either, it is as good
+        taken=Allocation(),
+        aws_region=booking.aws_region,
+        ports=limits.ports,
+        team=booking.team,
+    )
+
+
+def fewer_seats(capacity: Capacity, booking: Booking, ports: PortRange) -> str | None:
+    """That a worker holds fewer seats than were counted on when the class was booked; None if it does not."""
+    seats = count_seats_in(capacity, booking.requirements, ports)
+    if not seats and check_capacity(capacity, Allocation(), booking.requirements) is None:
+        return None  # a seat needs nothing
+    return f"it holds {seats} of {booking.seats_per_worker} seats" if seats < booking.seats_per_worker else None
+
+
+def _preference(booking: Booking, limits: ChoiceLimits) -> Callable[[Worker], tuple[bool, bool, int, datetime, str]]:
+    """Workers of the team first: others may serve anybody. Admission counts on it, and so it does with licenses."""
+
+    def key(worker: Worker) -> tuple[bool, bool, int, datetime, str]:
+        if booking.requirements.license:
+            wrong = not will_be_licensed(worker)
+        else:
+            wrong = limits.license_pool and worker.license_status is LicenseStatus.REGISTERED
+        starts = worker.desired_status is DesiredStatus.RUNNING
+        readiness = 0 if worker.ready else 1 if starts else 2
+        return (worker.team == "", wrong, readiness, worker.created_at, worker.id)
+
+    return key
 
 
 def _failed_launch(booking: Booking, workers: Sequence[Worker], now: datetime) -> str | None:
@@ -154,20 +226,39 @@ def assess_risk(
     missing: list[str] = []
     if assigned < booking.workers and choice.problems:
         missing.append(f"{assigned} of {booking.workers} workers: {'; '.join(choice.problems)}")
+    unlicensed = [worker for worker in choice.serving if not will_be_licensed(worker)]
+    if booking.requirements.license and unlicensed:
+        missing.append(missing_licenses(len(unlicensed), booking.workers))
     if now >= occurrence.starts_at - RISK_BEFORE and not missing:
         ready = sum(worker.ready for worker in choice.serving)
         if ready < booking.workers:
             missing.append(f"{ready} of {booking.workers} workers are ready")
-        missing += _missing_seats(booking, seats)
+        missing += _missing_seats(booking, seats, now)
     return risk(occurrence, "; ".join(missing), now)
 
 
-def _missing_seats(booking: Booking, seats: Sequence[Lablet]) -> list[str]:
-    """A seat whose lablet somebody has ended is not missing."""
-    ended = sum(each.status in FINAL_LABLET_STATUSES and each.status is not LabletStatus.FAILED for each in seats)
-    running = sum(each.status is LabletStatus.RUNNING for each in seats)
-    expected = booking.seats - ended
+def missing_licenses(count: int, workers: int) -> str:
+    """What to do about workers of a class that needs licenses and has none for them."""
+    return f"{count} of {workers} workers have no license: set SCALE_UP_LICENSE_TOKEN, or give them a license token"
+
+
+def _missing_seats(booking: Booking, seats: Sequence[Lablet], now: datetime) -> list[str]:
+    """A seat that somebody has ended or resets, or whose time is over, is not missing."""
+    going_on = [each for each in seats if not _is_ending(each) and not _is_reset(each, now)]
+    running = sum(each.status is LabletStatus.RUNNING for each in going_on)
+    expected = booking.seats - len(seats) + len(going_on)
     return [f"{running} of {count_of(expected, 'seat')} are running"] if running < expected else []
+
+
+def _is_ending(seat: Lablet) -> bool:
+    end = seat.status if seat.status in FINAL_LABLET_STATUSES else seat.ending
+    return end is not None and end is not LabletStatus.FAILED
+
+
+def _is_reset(seat: Lablet, now: datetime) -> bool:
+    """Whether its lab has run and is made anew, which takes no longer than usual so far."""
+    begun = seat.status is LabletStatus.INSTANTIATING and seat.running_since is not None
+    return begun and now - seat.status_since < UNKNOWN_LAB_TIME
 
 
 def risk(occurrence: BookingOccurrence, missing: str, now: datetime) -> AtRisk | None:

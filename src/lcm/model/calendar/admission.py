@@ -62,12 +62,18 @@ class BookedCapacity:
 
 @dataclass(frozen=True, slots=True)
 class LiveWorker:
-    """A worker that is not TERMINATED, stopped ones included. `free_from`: when it can serve a booking; None: never."""
+    """A worker that is not TERMINATED, stopped ones included. `free_from`: when it can serve a booking; None: never.
+
+    `team` is the team that it is dedicated to: it serves bookings of this team alone. `registers`: it is stopped, and
+    takes a license when it is started.
+    """
 
     region: str
     template: str
     free_from: datetime | None
     registered: bool = False
+    team: str = ""
+    registers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,8 @@ def added_shortages(
 
     `before` and `after` are the live workers before and after somebody else than a booking uses one more of them.
     """
-    ends = [each.end for each in booked if each.region == region and each.end > now]
+    pool = limits.license_pool is not None  # workers of all regions take licenses of one pool
+    ends = [each.end for each in booked if (each.region == region or (pool and each.licensed)) and each.end > now]
     if not ends:
         return
     nothing = BookedCapacity(now, max(ends), region, "", 0, licensed=True)
@@ -188,15 +195,18 @@ def _next_quarter(moment: datetime) -> datetime:
     return moment + (_GRID - late if late else timedelta())
 
 
+_Kind = tuple[str, str, str]
+"""Region, template and team: of a booking, or of a worker that is dedicated to the team."""
+
+
 @dataclass(slots=True)
 class _Usage:
-    """What is taken during one segment of time, without the booking that is asked for."""
+    """What is taken during one segment of time, with the booking that is asked for."""
 
-    need: dict[str, int]  # workers of the region by template
-    usable: dict[str, int]
-    blocked: int
-    licensed_need: dict[tuple[str, str], int]  # workers by region and template that need a license
-    registered: dict[tuple[str, str], int]  # usable ones that have one
+    need: dict[_Kind, int]  # workers of the region
+    usable: dict[_Kind, int]
+    licensed_need: dict[_Kind, int]  # workers of all regions that need a license
+    registered: dict[_Kind, int]  # usable ones that have one
     team_seats: int
 
 
@@ -207,14 +217,16 @@ class _UsageTable:
         self, shape: BookedCapacity, booked: Sequence[BookedCapacity], live: Sequence[LiveWorker], limits: BookingLimits
     ) -> None:
         self._shape, self._limits = shape, limits
-        self._registered_total = sum(worker.registered for worker in live)
+        # A worker takes up its place, and its license, whether it can serve a booking or not.
+        self._present = sum(worker.region == shape.region for worker in live)
+        self._registered = sum(worker.registered for worker in live)
         changes = {each.start for each in booked} | {each.end for each in booked}
         changes |= {worker.free_from for worker in live if worker.free_from is not None}
         self._times: list[datetime] = sorted(changes)  # segment n begins at time n - 1; segment 0 is before all
         self._short: list[tuple[Shortage, ...]] = []
         starts, ends = sorted(booked, key=lambda each: each.start), sorted(booked, key=lambda each: each.end)
         arrivals = sorted(((at, number) for number, each in enumerate(live) if (at := each.free_from) is not None))
-        usage = _initial_usage(shape, live)
+        usage = _initial_usage(shape)
         began = ended = freed = 0
         for moment in (None, *self._times):
             while moment is not None and began < len(starts) and starts[began].start <= moment:
@@ -250,33 +262,39 @@ class _UsageTable:
 
     def _shortages_in(self, usage: _Usage, at: datetime) -> Iterator[Shortage]:
         shape, limits = self._shape, self._limits
-        workers = usage.blocked
-        for template in usage.need.keys() | usage.usable.keys() | {shape.template}:
-            wanted = usage.need.get(template, 0) + (shape.workers if template == shape.template else 0)
-            workers += max(wanted, usage.usable.get(template, 0))
+        workers = self._present + _missing(usage.need, usage.usable)
         if workers > limits.max_workers_per_region:
             yield Shortage(Resource.WORKERS, at, workers, limits.max_workers_per_region)
         if limits.license_pool is not None and shape.licensed:
-            own, licenses = (shape.region, shape.template), self._registered_total
-            for kind in usage.licensed_need.keys() | {own}:
-                wanted = usage.licensed_need.get(kind, 0) + (shape.workers if kind == own else 0)
-                licenses += max(0, wanted - usage.registered.get(kind, 0))
+            licenses = self._registered + _missing(usage.licensed_need, usage.registered)
             if licenses > limits.license_pool:
                 yield Shortage(Resource.LICENSES, at, licenses, limits.license_pool)
         allowed = limits.team_seats.get(shape.team)
-        if allowed is not None and usage.team_seats + shape.seats > allowed:
-            yield Shortage(Resource.TEAM_SEATS, at, usage.team_seats + shape.seats, allowed)
+        if allowed is not None and usage.team_seats > allowed:
+            yield Shortage(Resource.TEAM_SEATS, at, usage.team_seats, allowed)
 
 
-def _initial_usage(shape: BookedCapacity, live: Sequence[LiveWorker]) -> _Usage:
-    """Before all times: every worker of the region takes up a place, and none can serve a booking yet."""
-    return _Usage({}, {}, sum(worker.region == shape.region for worker in live), {}, {}, 0)
+def _missing(need: Mapping[_Kind, int], usable: Mapping[_Kind, int]) -> int:
+    """How many workers are needed beside the usable ones. Those of a team serve it first, the others anybody."""
+    short: dict[tuple[str, str], int] = {}
+    for (region, template, team), wanted in need.items():
+        dedicated = usable.get((region, template, team), 0) if team else 0
+        if wanted > dedicated:
+            short[region, template] = short.get((region, template), 0) + wanted - dedicated
+    return sum(max(0, count - usable.get((*kind, ""), 0)) for kind, count in short.items())
+
+
+def _initial_usage(shape: BookedCapacity) -> _Usage:
+    """Before all times: nothing is taken but by the booking, and no worker can serve yet."""
+    own = (shape.region, shape.template, shape.team)
+    licensed = {own: shape.workers} if shape.licensed else {}
+    return _Usage({own: shape.workers}, {}, licensed, {}, shape.seats)
 
 
 def _count(usage: _Usage, shape: BookedCapacity, booking: BookedCapacity, sign: int) -> None:
-    kind = (booking.region, booking.template)
+    kind = (booking.region, booking.template, booking.team)
     if booking.region == shape.region:
-        usage.need[booking.template] = usage.need.get(booking.template, 0) + sign * booking.workers
+        usage.need[kind] = usage.need.get(kind, 0) + sign * booking.workers
     if booking.licensed:
         usage.licensed_need[kind] = usage.licensed_need.get(kind, 0) + sign * booking.workers
     if booking.team == shape.team:
@@ -284,9 +302,8 @@ def _count(usage: _Usage, shape: BookedCapacity, booking: BookedCapacity, sign: 
 
 
 def _free(usage: _Usage, shape: BookedCapacity, worker: LiveWorker) -> None:
+    kind = (worker.region, worker.template, worker.team)
     if worker.region == shape.region:
-        usage.blocked -= 1
-        usage.usable[worker.template] = usage.usable.get(worker.template, 0) + 1
+        usage.usable[kind] = usage.usable.get(kind, 0) + 1
     if worker.registered:
-        kind = (worker.region, worker.template)
         usage.registered[kind] = usage.registered.get(kind, 0) + 1

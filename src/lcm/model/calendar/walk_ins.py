@@ -33,6 +33,7 @@ class BookedCapacitySnapshot(LenientModel):
     )
     max_workers_per_region: int = 0
     license_pool: int | None = None
+    launches_licensed: bool = Field(default=False, description="Whether a worker that is launched takes a license.")
     default_region: str = ""
 
 
@@ -46,6 +47,7 @@ class WalkInRoom:
         self._now = now
         self._workers = dict(snapshot.workers)
         self._limits = BookingLimits(snapshot.max_workers_per_region, snapshot.license_pool)
+        self._launches_licensed = snapshot.launches_licensed
         self.default_region = snapshot.default_region
         self._booked = [each for each in snapshot.booked if each.end > now]
         self._templates = {(each.region, each.template) for each in self._booked}
@@ -53,6 +55,7 @@ class WalkInRoom:
         self._last = max((each.end for each in self._booked), default=None)
         self._kept: dict[LiveWorker, list[AddedShortage]] = {}
         self._launches: dict[LiveWorker, Shortage | None] = {}
+        self._licenses: dict[LiveWorker, Shortage | None] = {}
 
     @property
     def span(self) -> tuple[datetime, datetime] | None:
@@ -62,7 +65,7 @@ class WalkInRoom:
     def shortage_on(self, worker_id: str, until: datetime) -> Shortage | None:
         """What a class would lack if a walk-in used the worker until then; None if nothing."""
         found = self._first_shortage(worker_id)
-        return found if found is not None and found.at < until else None
+        return found if found is not None and found.at < until else self._license_shortage(worker_id)
 
     def free_until(self, worker_id: str) -> datetime | None:
         """Until when walk-ins may use the worker; None if no class needs it."""
@@ -82,8 +85,13 @@ class WalkInRoom:
     def use(self, worker_id: str, until: datetime) -> None:
         """A walk-in uses the worker until then."""
         worker = self._workers.get(worker_id)
-        if worker is not None and worker.free_from is not None and until > worker.free_from and self._booked:
-            self._workers[worker_id] = replace(worker, free_from=until)
+        if worker is None or not self._booked:
+            return
+        after = _started(worker)
+        if after.free_from is not None and until > after.free_from:
+            after = replace(after, free_from=until)
+        if after != worker:
+            self._workers[worker_id] = after
             self._clear()
 
     def launch(self, worker_id: str, region: str | None, template: str, until: datetime) -> None:
@@ -109,6 +117,18 @@ class WalkInRoom:
                 return replace(each.shortage, at=max(each.shortage.at, free_from))
         return None
 
+    def _license_shortage(self, worker_id: str) -> Shortage | None:
+        """What a class would lack if the worker were started and took a license, which it then keeps."""
+        worker = self._workers.get(worker_id)
+        if worker is None or not worker.registers:
+            return None
+        if worker not in self._licenses:
+            before = list(self._workers.values())
+            after = before.copy()
+            after[after.index(worker)] = _started(worker)
+            self._licenses[worker] = self._first_added(before, after, worker.region)
+        return self._licenses[worker]
+
     def _shortages_without(self, worker: LiveWorker) -> list[AddedShortage]:
         """What is short if a worker of this kind never serves a class: the same for all that are alike."""
         kind = replace(worker, free_from=self._now)
@@ -127,11 +147,17 @@ class WalkInRoom:
         return next((each.shortage for each in found), None)
 
     def _launched(self, region: str | None, template: str, until: datetime) -> LiveWorker:
-        return LiveWorker(region or self.default_region, template, max(until, self._now))
+        free_from = max(until, self._now)
+        return LiveWorker(region or self.default_region, template, free_from, self._launches_licensed)
 
     def _clear(self) -> None:
         self._kept.clear()
         self._launches.clear()
+        self._licenses.clear()
+
+
+def _started(worker: LiveWorker) -> LiveWorker:
+    return replace(worker, registered=True, registers=False) if worker.registers else worker
 
 
 def describe_booked(shortage: Shortage) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lcm.model.lablet.ports import PortRange
     from lcm.model.lablet.record import LabletRequirements
-    from lcm.model.worker.template import WorkerTemplate
+    from lcm.model.worker.template import Capacity, WorkerTemplate
 
 _ROUNDING = 1e-9
 
@@ -53,7 +53,11 @@ def seat_costs(
 
 def count_seats(template: WorkerTemplate, requirements: LabletRequirements, ports: PortRange) -> int:
     """How many such lablets fit on an empty worker of the template."""
-    size = template.capacity
+    return count_seats_in(template.capacity, requirements, ports)
+
+
+def count_seats_in(size: Capacity, requirements: LabletRequirements, ports: PortRange) -> int:
+    """How many such lablets fit on an empty worker of this capacity; 0 if they need nothing."""
     shares = (
         (size.cpu_cores, requirements.cpu_cores),
         (size.memory_gb, requirements.memory_gb),

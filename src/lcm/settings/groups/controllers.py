@@ -59,7 +59,7 @@ class WorkerControllerSettings(Settings):
         default=None,
         description=(
             "The URL at which the other worker controllers reach this one. With it on each of them, all replicas read "
-            "CML servers, each a part; without it, only the leader does."
+            "CML servers and CloudWatch metrics, each a part; without it, only the leader does."
         ),
     )
     provisioning_timeout: Seconds = Field(

@@ -1,14 +1,18 @@
-"""Several real worker controllers read CML servers together, through the end, suspension and return of each."""
+"""Several real worker controllers read CML servers and CloudWatch together; each may end, hang and return."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from lcm.cloud.types import InstanceMetrics
 from lcm.controllers.worker.readers.directory import Reader, choose_reader
+from lcm.core import clock
 from tests.support.real.worker_platform import real_platform
 from tests.support.servers.processes import wait_until
 
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from tests.support.servers.processes import LcmProcess
 
 PATIENCE = 300.0
+CPU = 41.5
 
 
 def metric(process: LcmProcess, name: str, **labels: str) -> float:
@@ -32,9 +37,34 @@ def polls(process: LcmProcess) -> float:
     return metric(process, "lcm_cml_calls_total", operation="system_stats", outcome="ok")
 
 
+def batches(process: LcmProcess) -> float:
+    """How often this process has read metrics of CloudWatch."""
+    return metric(process, "lcm_aws_calls_total", operation="GetMetricData", outcome="ok")
+
+
 def until_reads(process: LcmProcess, what: str) -> None:
-    before = polls(process)
-    wait_until(lambda: polls(process) >= before + 2, what, PATIENCE)
+    before = polls(process), batches(process)
+    wait_until(lambda: polls(process) >= before[0] + 2 and batches(process) > before[1], what, PATIENCE)
+
+
+def publish_metrics(platform: RealPlatform, workers: list[str]) -> None:
+    """CloudWatch has metrics of their instances, and those of the last minutes for as long as this test lasts."""
+    for worker_id in workers:
+        instance_id = platform.worker(worker_id)["instance_id"]
+        for minutes in range(0, 60, 5):
+            at = clock.now() + timedelta(minutes=minutes)
+            asyncio.run(platform.aws.put_metrics(InstanceMetrics(instance_id, at, cpu_utilization=CPU)))
+
+
+def until_sampled(platform: RealPlatform, workers: list[str], what: str) -> None:
+    """Each worker has a new sample, with what CloudWatch knows."""
+    since = clock.now().isoformat()
+
+    def sampled(worker_id: str) -> bool:
+        items = platform.ask("GET", f"/api/workers/{worker_id}/metrics", params={"since": since}).json()["items"]
+        return any(item["cpu_utilization"] == CPU for item in items)
+
+    wait_until(lambda: all(map(sampled, workers)), what, PATIENCE)
 
 
 def workers_for_both(platform: RealPlatform) -> list[str]:
@@ -69,11 +99,15 @@ def test_replicas_share_the_servers_and_replace_each_other(tmp_path: Path) -> No
         wait_until(lambda: metric(leader, "lcm_cml_readers") == 2, "the leader knows both readers", PATIENCE)
         until_reads(standby, "the standby reads its part")
         until_reads(leader, "the leader reads its part")
+        publish_metrics(platform, workers)
+        until_sampled(platform, workers, "what both read is recorded")
+        assert metric(leader, "lcm_cloudwatch_reads_total", by="other") > 0
         since = never_unready_since(platform, workers)
 
         standby.signal(signal.SIGSTOP)
         wait_until(lambda: metric(leader, "lcm_cml_readers") == 1, "the suspended standby is not used", PATIENCE)
         until_reads(leader, "the leader reads all")
+        until_sampled(platform, workers, "what the suspended standby was to read is late, not missing")
         standby.signal(signal.SIGCONT)
         wait_until(lambda: metric(leader, "lcm_cml_readers") == 2, "the standby is back", PATIENCE)
         until_reads(standby, "the standby reads its part again")
@@ -82,6 +116,7 @@ def test_replicas_share_the_servers_and_replace_each_other(tmp_path: Path) -> No
         standby.wait()
         wait_until(lambda: metric(leader, "lcm_cml_readers") == 1, "the killed standby is gone", PATIENCE)
         until_reads(leader, "the leader reads all again")
+        until_sampled(platform, workers, "what the killed standby was to read is late, not missing")
         platform.start_controller(standby.name)
         wait_until(lambda: standby.get("/ready")[0] == 200, "the standby runs again", PATIENCE)
         until_reads(standby, "the new standby reads its part")
@@ -94,3 +129,18 @@ def test_replicas_share_the_servers_and_replace_each_other(tmp_path: Path) -> No
         platform.start_controller(leader.name)
         wait_until(lambda: metric(standby, "lcm_cml_readers") == 2, "the former leader is a reader", PATIENCE)
         until_reads(leader, "the former leader reads its part")
+        until_sampled(platform, workers, "what both read is recorded again")
+
+        standby.signal(signal.SIGSTOP)
+        assert platform.until_another_leads(standby) is leader
+        until_reads(leader, "the leader reads all while the former one is suspended")
+        standby.signal(signal.SIGCONT)
+        wait_until(lambda: metric(leader, "lcm_cml_readers") == 2, "the suspended leader is a reader", PATIENCE)
+        until_reads(standby, "the suspended leader reads its part")
+        until_sampled(platform, workers, "what both read is recorded in the third term")
+        assert never_unready_since(platform, workers) == since, "no change of leader made them unready"
+
+        standby.signal(signal.SIGTERM)
+        standby.wait()
+        wait_until(lambda: metric(leader, "lcm_cml_readers") == 1, "who leaves is not used", PATIENCE)
+        until_reads(leader, "the last one reads all")

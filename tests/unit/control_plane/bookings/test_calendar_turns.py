@@ -21,6 +21,7 @@ NEED = {"template": "small", "reason": "full", "for": "lablet-1"}
 async def plane() -> AsyncIterator[TestPlane]:
     async with serving_plane() as plane:
         await plane.ask("POST", "/api/internal/leadership", role=CONTROLLER, json={"term": 5})
+        assert (await plane.ask("POST", "/api/teams", role=ADMIN, json={"name": "net"})).status_code == 201
         yield plane
 
 
@@ -32,6 +33,7 @@ async def revision(plane: TestPlane) -> int:
 @pytest.mark.parametrize(
     ("role", "method", "path", "body"),
     [
+        (ADMIN, "PATCH", "/api/teams/net", {"limits": {"max_seats": 3}}),
         (ADMIN, "PATCH", "/api/settings", {"scaling": {"max_workers_per_region": 3}}),
         (ADMIN, "PATCH", "/api/settings", {"scaling": {"license_pool_size": 3}}),
         (ADMIN, "POST", "/api/worker-templates/small/disable", None),
@@ -52,5 +54,6 @@ async def test_a_change_that_bookings_depend_on_takes_a_turn(
 
 async def test_other_settings_take_none(plane: TestPlane) -> None:
     before = await revision(plane)
+    await plane.ask("PATCH", "/api/teams/net", role=ADMIN, json={"description": "networks"})
     await plane.ask("PATCH", "/api/settings", role=ADMIN, json={"idle": {"worker_idle_timeout_minutes": 30}})
     assert await revision(plane) == before

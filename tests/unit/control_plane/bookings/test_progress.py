@@ -236,6 +236,7 @@ async def test_an_extension_in_the_last_second_keeps_every_lab(school: School) -
     assert extended.status_code == 200, extended.text
     end = datetime.fromisoformat((await school.occurrence())["ends_at"])
     seats = {each.id: each for each in await school.seats()}
+    assert {each.booked_until for each in await school.booked()} == {end}, "another class would take them otherwise"
     assert {seats[each.id].ends_at for each in others} == {end}
     assert seats[first.id].ends_at == first.ends_at, "a seat that somebody ended stays so"
 

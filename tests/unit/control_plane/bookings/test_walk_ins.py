@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import SecretStr
 
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.records.unit_of_work import Leader
+from lcm.control_plane.workers.controller_writes import WorkerControllerWrites
 from lcm.core import clock
 from lcm.model.access import Role
+from lcm.model.problems import ProblemCode
+from lcm.model.worker.requests import LeadershipAnnouncement, ScaleUpRequest
 from lcm.model.worker.status import LicenseStatus
 from tests.support.records.lablet_records import TOPOLOGY
 from tests.support.virtual.control_plane import SYSTEM
@@ -217,3 +224,27 @@ async def test_who_reads_what_is_booked(class_: Class) -> None:
     found = (await class_.plane.ask("GET", path, role=CONTROLLER)).json()
     assert [each["workers"] for each in found["booked"]] == [WORKERS_NEEDED]
     assert set(found["workers"]) == {each["id"] for each in class_.workers_by_name.values()}
+
+
+async def test_a_worker_that_is_launched_for_a_walk_in_leaves_the_license_of_a_class(class_: Class) -> None:
+    """It registers with the token of scale-up, long before the class, and keeps the license when nobody uses it."""
+    needs = {"license": True, "cpu_cores": 1, "memory_gb": 1, "storage_gb": 5}
+    body = {"name": "licensed", "version": "1", "topology": TOPOLOGY, "requirements": needs}
+    assert (await class_.plane.ask("POST", "/api/lablet-definitions", json=body)).status_code == 201
+    scaling = {"license_pool_size": 2, "max_workers_per_region": 9}
+    assert (await class_.plane.ask("PATCH", "/api/settings", role=ADMIN, json={"scaling": scaling})).status_code == 200
+    start = (clock.now() + timedelta(hours=3)).strftime("%Y-%m-%dT%H:%M")
+    asked = {"name": "exam", "definition": "licensed", "seats": 1, "start": start, "zone": "UTC"}
+    booked = await class_.post("/api/bookings", {**asked, "duration_minutes": 60})
+    assert booked.status_code == 201, booked.text
+    writes = WorkerControllerWrites(replace(class_.plane.services.context, scale_up_license=SecretStr("token")))
+    leader = Leader("resource-scheduler", 5)
+    await writes.leadership(leader, LeadershipAnnouncement(term=5))
+
+    def need(lablet: str) -> ScaleUpRequest:
+        return ScaleUpRequest.model_validate({"template": "small", "reason": "full", "for": lablet})
+
+    assert (await writes.scale_up(leader, need("lablet-1"))).has_license_token, "one license is left"
+    with pytest.raises(ProblemError, match="licenses: 3 would be needed then, and LICENSE_POOL_SIZE is 2") as refused:
+        await writes.scale_up(leader, need("lablet-2"))
+    assert refused.value.code is ProblemCode.BOOKED

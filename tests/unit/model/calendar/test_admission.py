@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -32,6 +33,20 @@ def booking(start: float, length: float, workers: int = 1, **more: Any) -> Booke
     return BookedCapacity(at(start), at(start + length), workers=workers, **(facts | more))
 
 
+def launches(booked: list[BookedCapacity], usable: list[LiveWorker]) -> int:
+    """How many workers are missing: whatever set of teams lacks most, counted with the workers that may serve them."""
+    teams = sorted({each.team for each in booked})
+    sets = [part for size in range(len(teams) + 1) for part in combinations(teams, size)]
+    return max(
+        0,
+        *(
+            sum(each.workers for each in booked if each.team in part)
+            - sum(not each.team or each.team in part for each in usable)
+            for part in sets
+        ),
+    )
+
+
 def is_overcommitted(
     booked: list[BookedCapacity], live: list[LiveWorker], limits: BookingLimits, moment: datetime, asks: BookedCapacity
 ) -> set[Resource]:
@@ -40,16 +55,15 @@ def is_overcommitted(
     free = [each for each in live if each.free_from is not None and each.free_from <= moment]
     exceeded: set[Resource] = set()
     here = [each for each in live if each.region == asks.region]
-    workers = sum(each not in free for each in here)
-    licenses = sum(each.registered for each in live)
+    workers, licenses = len(here), sum(each.registered for each in live)
     for region in REGIONS:
         for template in TEMPLATES:
             alike = [each for each in now if (each.region, each.template) == (region, template)]
             usable = [each for each in free if (each.region, each.template) == (region, template)]
             if region == asks.region:
-                workers += max(sum(each.workers for each in alike), len(usable))
-            licensed = sum(each.workers for each in alike if each.licensed)
-            licenses += max(0, licensed - sum(each.registered for each in usable))
+                workers += launches(alike, usable)
+            registered = [each for each in usable if each.registered]
+            licenses += launches([each for each in alike if each.licensed], registered)
     if workers > limits.max_workers_per_region:
         exceeded.add(Resource.WORKERS)
     if asks.licensed and limits.license_pool is not None and licenses > limits.license_pool:
@@ -81,6 +95,7 @@ LIVE = st.lists(
         st.sampled_from(TEMPLATES),
         st.none() | st.integers(-1, 60).map(at),
         st.booleans(),
+        st.sampled_from(("", *TEAMS)),
     ),
     max_size=5,
 )
@@ -174,7 +189,9 @@ def test_free_times_begin_at_a_quarter_of_an_hour() -> None:
     [
         ([LiveWorker("eu-west-1", "metal", at(0))] * 8, True),  # they serve the booking, running or stopped
         ([LiveWorker("eu-west-1", "large", at(0))] * 8, False),  # of another template
-        ([LiveWorker("eu-west-1", "metal", None)] * 8, False),  # held, failed, or of another team
+        ([LiveWorker("eu-west-1", "metal", None)] * 8, False),  # held or failed
+        ([LiveWorker("eu-west-1", "metal", at(0), team="red")] * 8, False),  # of another team
+        ([LiveWorker("eu-west-1", "metal", at(0), team="blue")] * 8, True),
         ([LiveWorker("eu-west-1", "metal", at(12))] * 8, False),  # walk-ins last past the start
         ([LiveWorker("us-east-1", "metal", None)] * 8, True),
     ],

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from lcm.model.calendar.admission import BookedCapacity, LiveWorker
+from lcm.model.calendar.admission import BookedCapacity, LiveWorker, Resource
 from lcm.model.calendar.walk_ins import BookedCapacitySnapshot, WalkInRoom, describe_booked
 from lcm.model.lablet.placement import FOREVER
-from tests.unit.model.calendar.test_admission import at, booking
+from tests.unit.model.calendar.test_admission import TEMPLATES, at, booking, launches
 from tests.unit.model.calendar.test_admission_sets import a_booking, a_worker
 
 NOW = at(0)
@@ -17,12 +17,12 @@ NOW = at(0)
 def workers_needed(snapshot: BookedCapacitySnapshot, workers: dict[str, LiveWorker], region: str, hour: int) -> int:
     """The rule of calendar.md#admission, counted anew for one instant."""
     here = [each for each in workers.values() if each.region == region]
-    usable = [each.template for each in here if each.free_from is not None and each.free_from <= at(hour)]
-    need: dict[str, int] = {}
-    for each in snapshot.booked:
-        if each.region == region and each.start <= at(hour) < each.end:
-            need[each.template] = need.get(each.template, 0) + each.workers
-    return len(here) - len(usable) + sum(max(need.get(name, 0), usable.count(name)) for name in {*need, *usable})
+    now = [each for each in snapshot.booked if each.region == region and each.start <= at(hour) < each.end]
+    usable = [each for each in here if each.free_from is not None and each.free_from <= at(hour)]
+    return len(here) + sum(
+        launches([each for each in now if each.template == name], [each for each in usable if each.template == name])
+        for name in TEMPLATES
+    )
 
 
 def first_lack(
@@ -90,3 +90,34 @@ def test_the_reason_names_the_limit() -> None:
     shortage = WalkInRoom(snapshot, NOW).shortage_on("w-1", FOREVER)
     assert shortage is not None
     assert describe_booked(shortage).endswith("2 would be needed then, and MAX_WORKERS_PER_REGION is 1")
+
+
+def a_pool(licenses: int, *workers: LiveWorker) -> BookedCapacitySnapshot:
+    """A class in the other region needs two licenses; workers that are launched get one each."""
+    return BookedCapacitySnapshot(
+        booked=(booking(2, 4, 2, region="us-east-1", licensed=True),),
+        workers={f"w-{number}": each for number, each in enumerate(workers)},
+        max_workers_per_region=9,
+        license_pool=licenses,
+        launches_licensed=True,
+    )
+
+
+def test_a_launch_leaves_the_licenses_of_classes_in_all_regions() -> None:
+    room = WalkInRoom(a_pool(3), NOW)
+    assert room.launch_shortage("eu-west-1", "large", at(1)) is None
+    room.launch("new", "eu-west-1", "large", at(1))
+    shortage = room.launch_shortage("eu-west-1", "large", at(1))
+    assert shortage is not None, "it keeps its license when nobody uses it"
+    assert (shortage.resource, shortage.at, shortage.needed) == (Resource.LICENSES, at(2), 4)
+
+
+def test_a_stopped_worker_that_would_take_the_license_of_a_class_is_not_started() -> None:
+    paused = LiveWorker("eu-west-1", "large", NOW, registers=True)
+    room = WalkInRoom(a_pool(3, paused, paused), NOW)
+    assert room.shortage_on("w-0", at(1)) is None
+    room.use("w-0", at(1))
+    shortage = room.shortage_on("w-1", at(1))
+    assert shortage is not None
+    assert shortage.resource is Resource.LICENSES
+    assert room.shortage_on("w-0", at(1)) is None, "it has its license"

@@ -78,7 +78,8 @@ def _start(worker: Worker, observed: Observation, policy: Policy, now: datetime)
         return _begin_start("the desired status is RUNNING")
     if policy.settings is None:
         return wait("drift.unsettled", "the instance was stopped outside LCM; DRIFT_POLICY has not been read yet")
-    if policy.settings.discovery.drift_policy is DriftPolicy.ACCEPT:
+    booked = worker.is_booked(now)  # a class counts more than what happens outside, as more than what people want
+    if policy.settings.discovery.drift_policy is DriftPolicy.ACCEPT and not booked:
         reason = "the instance was stopped outside LCM, which is accepted (DRIFT_POLICY=accept)"
         write = WriteStatus(WorkerStatus.STOPPED, reason, ActionKind.INTENT, {"desired_status": DesiredStatus.STOPPED})
         return success("drift.accept", reason, write, drift="stopped")
@@ -91,9 +92,8 @@ def _start(worker: Worker, observed: Observation, policy: Policy, now: datetime)
         until = (recent[-MAX_RESTORES_PER_HOUR - 1] + timedelta(hours=1) - now).total_seconds()
         conditions = (stuck("StoppedFromOutside", message),)
         return wait("drift.given_up", message, after=max(POLL_SECONDS, until), conditions=conditions, drift="stopped")
-    return _begin_start(
-        "the instance was stopped outside LCM and is restarted (DRIFT_POLICY=restore)", rule="drift.restore"
-    )
+    why = f"it is booked for {worker.booking_id}" if booked else "DRIFT_POLICY=restore"
+    return _begin_start(f"the instance was stopped outside LCM and is restarted ({why})", rule="drift.restore")
 
 
 def _begin_start(reason: str, rule: str = "stopped.start") -> Decision:

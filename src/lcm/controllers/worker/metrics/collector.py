@@ -16,6 +16,7 @@ import structlog
 from pydantic import ValidationError
 
 from lcm.client.errors import InvalidRequestError
+from lcm.cloud.spi import METRICS_BATCH
 from lcm.core import clock
 from lcm.core.controller.leader_election import StaleTermError
 from lcm.core.hosting import cancel_and_wait
@@ -79,8 +80,8 @@ class MetricsCollector:
     def _begin(self) -> None:
         self._queue: asyncio.Queue[tuple[float, str]] = asyncio.Queue()
         self._queries: set[asyncio.Task[None]] = set()
-        self._regions: dict[str, asyncio.Task[None]] = {}
-        self._pending: set[str] = set()  # workers and regions whose queries are not finished
+        self._regions: set[asyncio.Task[None]] = set()
+        self._pending: set[str] = set()  # workers, and batches of regions, whose queries are not finished
         self._all_received = asyncio.Event()
         self._instance_metrics: dict[str, InstanceMetrics] = {}  # by instance, since the last round
         self._readings: dict[str, CmlReading] = {}  # by worker, likewise
@@ -100,7 +101,7 @@ class MetricsCollector:
             self._on_stale(refusal)
         finally:
             await cancel_and_wait([dispatcher])
-            await cancel_and_wait([*self._queries, *self._regions.values()])
+            await cancel_and_wait([*self._queries, *self._regions])
 
     async def _round(self, began: float) -> bool:
         """Return whether there was a worker to measure."""
@@ -137,20 +138,28 @@ class MetricsCollector:
             if worker.instance_id is not None:
                 instances.setdefault(worker.aws_region, []).append(worker.instance_id)
         for region, ids in instances.items():
-            if region not in self._pending:
-                self._pending.add(region)
-                self._regions[region] = asyncio.create_task(self._query_region(region, ids), name=f"metrics:{region}")
+            starts = range(0, len(ids), METRICS_BATCH)
+            batches = {f"{region} {begin}": ids[begin : begin + METRICS_BATCH] for begin in starts}
+            batches = {key: batch for key, batch in batches.items() if key not in self._pending}
+            if batches:
+                self._pending.update(batches)
+                task = asyncio.create_task(self._query_region(region, batches), name=f"metrics:{region}")
+                self._regions.add(task)
+                task.add_done_callback(self._regions.discard)
 
-    async def _query_region(self, region: str, ids: list[str]) -> None:
-        what = f"metrics of instances in {region}"
+    async def _query_region(self, region: str, batches: Mapping[str, list[str]]) -> None:
+        """One batch that fails or is slow keeps back only its own metrics."""
+        errors = await asyncio.gather(*(self._query_batch(region, key, ids) for key, ids in batches.items()))
+        self._failures.note(f"metrics of instances in {region}", next(filter(None, errors), None))
+
+    async def _query_batch(self, region: str, key: str, ids: list[str]) -> Exception | None:
         try:
             self._instance_metrics.update(await self._metrics.get_instance_metrics(region, ids))
-            self._failures.note(what, None)
         except Exception as error:  # noqa: BLE001 - a source may fail in any way; the others go on
-            self._failures.note(what, error)
+            return error
         finally:
-            self._regions.pop(region, None)
-            self._mark_received(region)
+            self._mark_received(key)
+        return None
 
     # CML
 

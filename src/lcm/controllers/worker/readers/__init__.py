@@ -1,1 +1,1 @@
-"""Readers: the replicas of the worker controller that read CML servers for the leader, each a part of them."""
+"""Readers: the replicas of the worker controller that read CML servers and metrics for the leader, each a part."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-import structlog
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
 from lcm.cml.errors import CMLPollerError
-from lcm.cml.pollers import ACTIVITY_SECONDS, RESPONSE_MARGIN, USERS_SECONDS
+from lcm.cml.pollers import ACTIVITY_SECONDS, USERS_SECONDS
 from lcm.cml.reading import ServerQuery
 from lcm.controllers.worker.readers.directory import choose_reader
 from lcm.controllers.worker.readers.messages import ReadRequest
@@ -30,14 +29,10 @@ if TYPE_CHECKING:
         SystemInformation,
         SystemStats,
     )
-    from lcm.controllers.worker.readers.directory import Reader, ReaderDirectory
-    from lcm.controllers.worker.readers.remote_reader import RemoteReader
+    from lcm.controllers.worker.readers.directory import Reader
+    from lcm.controllers.worker.readers.pool import ReaderPool
 
 R = TypeVar("R")
-log = structlog.get_logger(__name__)
-
-AVOID_SECONDS: Final = 10.0
-"""How long a reader that did not respond is not used: its servers are read by the others."""
 
 
 class SharedCMLClient:
@@ -46,40 +41,17 @@ class SharedCMLClient:
     Whatever changes a server is sent by this process alone: it needs the leader's lease.
     """
 
-    def __init__(
-        self,
-        local: CMLSystemSPI,
-        directory: ReaderDirectory,
-        connect: Callable[[Reader], RemoteReader],
-        *,
-        registry: CollectorRegistry = REGISTRY,
-    ) -> None:
+    def __init__(self, local: CMLSystemSPI, readers: ReaderPool, *, registry: CollectorRegistry = REGISTRY) -> None:
         self._local = local
-        self._directory = directory
-        self._connect = connect
-        self._remote: dict[Reader, RemoteReader] = {}
-        self._avoided: dict[Reader, float] = {}  # until when
+        self._readers = readers
         self._pins: dict[str, str] = {}
         self._instances: dict[str, str] = {}  # that have an address
         self._reads = Counter("lcm_cml_reads", "Reads of CML servers, by who made them", ["by"], registry=registry)
-        Gauge("lcm_cml_readers", "Replicas that read CML servers, this one included", registry=registry).set_function(
-            lambda: 1 + len(self._usable())
-        )
 
     def reader_of(self, address: str) -> Reader | None:
         """The replica that reads a server; None: this one."""
-        own = self._directory.own
-        chosen = choose_reader(address, [own, *self._usable()])
-        return None if chosen is own else chosen
-
-    async def close(self) -> None:
-        """End all exchanges with other replicas."""
-        await asyncio.gather(*(remote.close() for remote in self._remote.values()))
-
-    def _usable(self) -> list[Reader]:
-        now = clock.boottime()
-        self._avoided = {reader: until for reader, until in self._avoided.items() if until > now}
-        return [reader for reader in self._directory.others if reader not in self._avoided]
+        chosen = choose_reader(address, self._readers.usable())
+        return None if chosen is self._readers.own else chosen
 
     # Shared among the replicas
 
@@ -127,33 +99,15 @@ class SharedCMLClient:
                 return await locally(left), False
             request = ReadRequest(0, query.instance_id, self._pins.get(query.address), left, query, method)
             try:
-                async with asyncio.timeout(left + RESPONSE_MARGIN):
-                    result = await self._remote_reader(reader).read(request)
+                result = await self._readers.read(reader, request)
             except ReaderUnavailableError as error:
-                self._avoid(reader, str(error))
                 if deadline <= loop.time():
                     raise CMLPollerError(query.address, f"reader {reader.instance_id}: {error}") from None
-            except TimeoutError:
-                self._avoid(reader, "no result in time")
-                raise CMLPollerError(query.address, f"reader {reader.instance_id}: no result in time") from None
             else:
                 self._reads.labels("other").inc()
                 if result.error is not None:
                     raise result.error
                 return cast("R", result.value), True
-
-    def _remote_reader(self, reader: Reader) -> RemoteReader:
-        remote = self._remote.get(reader)
-        if remote is None:
-            # What is in progress at replicas that have left ends by itself.
-            self._remote = {each: known for each, known in self._remote.items() if each in self._directory.others}
-            remote = self._remote[reader] = self._connect(reader)
-        return remote
-
-    def _avoid(self, reader: Reader, reason: str) -> None:
-        if reader not in self._avoided:
-            log.warning("a reader does not respond; others read its servers", reader=reader.instance_id, reason=reason)
-        self._avoided[reader] = clock.boottime() + AVOID_SECONDS
 
     # Done here
 

@@ -1,4 +1,4 @@
-"""Which replicas read CML servers, and which of them reads which server.
+"""Which replicas read for the leader, and which of them reads which CML server.
 
 Each replica has a key in etcd, bound to a lease: when the replica ends or is cut off, the key goes with the lease, and
 the others get its servers. A replica that comes gets its part of each of the others.
@@ -7,6 +7,7 @@ the others get its servers. A replica that comes gets its part of each of the ot
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -32,7 +33,7 @@ READERS_PREFIX: Final = "/readers/worker-controller/"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A replica that reads CML servers, and where the others reach it."""
+    """A replica that reads for the leader, and where the others reach it."""
 
     instance_id: str
     url: str
@@ -51,7 +52,8 @@ class ReaderDirectory(HostedService):
     """Registers this replica, and follows which others there are.
 
     Without a URL of its own, this replica reads only for itself. While etcd cannot be reached, the last readers stay:
-    one that does not respond is not used anyway.
+    one that does not respond is not used anyway. Entries are signed with `key`, which all replicas have: who can only
+    write to etcd cannot have the leader send its token and the accounts of CML servers elsewhere.
     """
 
     def __init__(
@@ -59,12 +61,14 @@ class ReaderDirectory(HostedService):
         coordination: Coordination,
         own: Reader,
         *,
+        key: bytes,
         lease_ttl: int,
         retry_seconds: float = 2.0,
     ) -> None:
         super().__init__("readers")
         self.own = own
         self._coordination = coordination
+        self._key = key
         self._lease_ttl = lease_ttl
         self._retry_seconds = retry_seconds
         self._others: dict[str, Reader] = {}
@@ -79,7 +83,11 @@ class ReaderDirectory(HostedService):
     @property
     def is_registered(self) -> bool:
         """Whether this replica is a reader, and provably still known as one."""
-        return self._lease is not None and self._lease.remaining() > 0.0
+        return self.lease_remaining() > 0.0
+
+    def lease_remaining(self) -> float:
+        """Seconds for which this replica is certainly known as a reader."""
+        return 0.0 if self._lease is None else self._lease.remaining()
 
     async def start(self) -> None:
         follower = Follower(self._coordination, READERS_PREFIX, on_list=self._listed, on_change=self._changed)
@@ -96,17 +104,18 @@ class ReaderDirectory(HostedService):
         while True:
             try:
                 lease = await LeaseSession.open(self._coordination, self._lease_ttl)
-                value = json.dumps({"url": self.own.url, "format": FORMAT}).encode()
-                await self._coordination.put(READERS_PREFIX + self.own.instance_id, value, lease_id=lease.id)
+                entry = {"url": self.own.url, "format": FORMAT, "signature": self._sign(self.own)}
+                key, value = READERS_PREFIX + self.own.instance_id, json.dumps(entry).encode()
+                await self._coordination.put(key, value, lease_id=lease.id)
             except CoordinationError as error:
                 log.warning("this replica cannot be registered as a reader", error=str(error))
                 await asyncio.sleep(self._retry_seconds)
                 continue
             self._lease = lease
-            log.info("registered as a reader of CML servers", url=self.own.url)
+            log.info("registered as a reader", url=self.own.url)
             reason = await lease.keep()
             self._lease = None
-            log.warning("no longer registered as a reader of CML servers", reason=reason)
+            log.warning("no longer registered as a reader", reason=reason)
 
     def _listed(self, listing: Listing) -> None:
         for item in listing.items:
@@ -124,7 +133,17 @@ class ReaderDirectory(HostedService):
         self._others.pop(key, None)
         try:
             content = json.loads(value)
-            if instance_id != self.own.instance_id and content["format"] == FORMAT:
-                self._others[key] = Reader(instance_id, str(content["url"]))
-        except (ValueError, TypeError, KeyError):
+            reader = Reader(instance_id, str(content["url"]))
+            if instance_id == self.own.instance_id or content["format"] != FORMAT:
+                return
+            is_genuine = hmac.compare_digest(str(content["signature"]).encode(), self._sign(reader).encode())
+        except (ValueError, TypeError, KeyError, RecursionError):
             log.warning("the entry of a reader cannot be read", reader=instance_id)
+            return
+        if is_genuine:
+            self._others[key] = reader
+        else:
+            log.warning("the entry of a reader is not signed with our token", reader=instance_id, url=reader.url)
+
+    def _sign(self, reader: Reader) -> str:
+        return hmac.new(self._key, json.dumps([reader.instance_id, reader.url]).encode(), "sha256").hexdigest()

@@ -6,25 +6,26 @@ Not pickled as between a controller and its poller processes: these messages com
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from pydantic import TypeAdapter
+
+from lcm.cloud.types import InstanceMetrics
 from lcm.cml import errors
 from lcm.cml.errors import CMLError, CMLPollerError
 from lcm.cml.reading import ServerQuery, ServerReading
 from lcm.cml.types import (
     CMLActivity,
-    CMLActivityEvent,
     Credentials,
-    LicenseFeature,
     LicenseState,
     SystemInformation,
     SystemStats,
-    Usage,
 )
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Readers whose messages have another format are not used: while replicas are upgraded, the leader reads for them."""
 
 SIGN_OF_LIFE: Final = b"\n"
@@ -36,8 +37,17 @@ _ERROR_TYPES: Final = {
 }
 
 
+_MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+
+MAX_READ_SECONDS: Final = 300.0
+
+
 class InvalidMessageError(Exception):
     """A message cannot be understood."""
+
+
+class ReadFailedError(Exception):
+    """A reader could not read a batch of metrics. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,38 +67,90 @@ class ReadRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsRequest:
+    """The latest metrics of instances before `end`, read with credentials of this account."""
+
+    number: int
+    region: str
+    account_id: str
+    instance_ids: tuple[str, ...]
+    end: datetime
+    seconds: float
+
+
+AnyRequest: TypeAlias = ReadRequest | MetricsRequest
+InstanceMetricsById: TypeAlias = Mapping[str, InstanceMetrics]
+
+
+@dataclass(frozen=True, slots=True)
 class ReadResult:
     """The result of one request, or the error instead of it."""
 
     number: int
-    value: ServerReading | CMLActivity | str | None = None
-    error: CMLError | None = None
+    value: ServerReading | CMLActivity | InstanceMetricsById | str | None = None
+    error: CMLError | ReadFailedError | None = None
 
+
+@dataclass(frozen=True, slots=True)
+class _ReadingParts:
+    """The parts of a reading that are no errors."""
+
+    information: SystemInformation | None
+    stats: SystemStats | None
+    labs_counted: bool
+    license_state: LicenseState | None
+    license_read: bool
+    kvm_enabled: bool | None
+    definitions: tuple[str, ...] | None
+    timed_out: bool
+
+
+# What arrives is checked: a value of another type would fail far from here, and concern more than one server.
+_READING: Final = TypeAdapter(_ReadingParts)
+_ACTIVITY: Final = TypeAdapter(CMLActivity)
+_METRICS: Final = TypeAdapter(list[InstanceMetrics])
+_TEXT: Final = TypeAdapter[str | None](str | None)
 
 METHODS: Final = ("get_activity_events", "get_own_user_id")
+_VALUE_TYPES: Final = {
+    "": ServerReading,
+    "get_activity_events": CMLActivity,
+    "get_own_user_id": str | None,
+}
 
 
-def encode_requests(requests: list[ReadRequest]) -> bytes:
+def encode_requests(requests: Sequence[AnyRequest]) -> bytes:
     """The body of a request to a reader."""
-    return json.dumps([asdict(request) for request in requests], separators=(",", ":")).encode()
+    return json.dumps([asdict(request) for request in requests], separators=(",", ":"), default=_encode_time).encode()
 
 
-def decode_requests(body: bytes) -> list[ReadRequest]:
+def _encode_time(value: object) -> str:
+    assert isinstance(value, datetime)
+    return value.isoformat()
+
+
+def decode_requests(body: bytes) -> list[AnyRequest]:
     """The requests in a body."""
     try:
         return [_decode_request(item) for item in json.loads(body)]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except _MALFORMED as error:
         raise InvalidMessageError(f"{type(error).__name__}: {error}") from None
 
 
-def _decode_request(item: dict[str, Any]) -> ReadRequest:
+def _decode_request(item: dict[str, Any]) -> AnyRequest:
+    item = {**item, "seconds": float(item["seconds"])}
+    if not 0.0 < item["seconds"] <= MAX_READ_SECONDS:
+        raise ValueError(f"seconds: must be above 0 and at most {MAX_READ_SECONDS:g}")
+    if "query" not in item:
+        end, ids = datetime.fromisoformat(item["end"]), tuple(item["instance_ids"])
+        return MetricsRequest(**{**item, "end": end, "instance_ids": ids})
     query, method = dict(item["query"]), item["method"]
     if method and method not in METHODS:
         raise ValueError(f"method: must be one of {', '.join(METHODS)}")
     account, nodes = query["account"], query["nodes_before"]
     query["account"] = None if account is None else Credentials(**account)
     query["nodes_before"] = None if nodes is None else tuple(nodes)
-    return ReadRequest(**{**item, "seconds": float(item["seconds"]), "query": ServerQuery(**query)})
+    return ReadRequest(**{**item, "query": ServerQuery(**query)})
 
 
 def encode_result(result: ReadResult) -> bytes:
@@ -102,23 +164,43 @@ def encode_result(result: ReadResult) -> bytes:
             **asdict(value),
             "events": [{**asdict(event), "at": event.at.isoformat()} for event in value.events],
         }
+    elif isinstance(value, Mapping):
+        content["metrics"] = [asdict(metrics) for metrics in value.values()]
     else:
         content["text"] = value
-    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(content, separators=(",", ":"), default=_encode_time).encode() + b"\n"
 
 
 def decode_result(line: bytes) -> ReadResult:
     """The result in a line."""
     try:
-        content = json.loads(line)
-        error = _decode_error(content["error"])
-        if "reading" in content:
-            return ReadResult(content["number"], _decode_reading(content["reading"]), error)
-        if "activity" in content:
-            return ReadResult(content["number"], _decode_activity(content["activity"]), error)
-        return ReadResult(content["number"], content["text"], error)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return _decode_result(json.loads(line))
+    except _MALFORMED as error:
         raise InvalidMessageError(f"{type(error).__name__}: {error}") from None
+
+
+def _decode_result(content: dict[str, Any]) -> ReadResult:
+    number, error = int(content["number"]), _decode_error(content["error"])
+    if "reading" in content:
+        return ReadResult(number, _decode_reading(content["reading"]), error)
+    if "activity" in content:
+        return ReadResult(number, _ACTIVITY.validate_python(content["activity"]), error)
+    if "metrics" in content:
+        metrics = _METRICS.validate_python(content["metrics"])
+        return ReadResult(number, {each.instance_id: each for each in metrics}, error)
+    return ReadResult(number, _TEXT.validate_python(content["text"]), error)
+
+
+def check_result(request: AnyRequest, result: ReadResult) -> None:
+    """Raise unless the result is one of this request."""
+    if isinstance(request, MetricsRequest):
+        is_error = isinstance(result.error, ReadFailedError)
+        is_value = isinstance(result.value, Mapping) and result.value.keys() <= set(request.instance_ids)
+    else:
+        is_error = isinstance(result.error, CMLError)
+        is_value = isinstance(result.value, _VALUE_TYPES[request.method])
+    if not (is_value if result.error is None else is_error):
+        raise InvalidMessageError("a result of another request")
 
 
 def _encode_reading(reading: ServerReading) -> dict[str, Any]:
@@ -137,42 +219,36 @@ def _encode_reading(reading: ServerReading) -> dict[str, Any]:
 
 def _decode_reading(content: dict[str, Any]) -> ServerReading:
     """The times of the other host mean nothing here: whoever asked knows when that was."""
-    reading = ServerReading(
-        labs_counted=content["labs_counted"],
-        kvm_enabled=content["kvm_enabled"],
-        definitions=None if content["definitions"] is None else tuple(content["definitions"]),
-        timed_out=content["timed_out"],
-        license_began=0.0 if content["license_read"] else None,
+    parts = _READING.validate_python(content)
+    return ServerReading(
+        information=parts.information,
+        stats=parts.stats,
+        labs_counted=parts.labs_counted,
+        license_state=parts.license_state,
+        license_began=0.0 if parts.license_read else None,
+        kvm_enabled=parts.kvm_enabled,
+        definitions=parts.definitions,
+        timed_out=parts.timed_out,
+        **{name: _decode_cml_error(content[name]) for name in _ERRORS},
     )
-    if (information := content["information"]) is not None:
-        reading.information = SystemInformation(**information)
-    if (stats := content["stats"]) is not None:
-        usage = {name: None if stats[name] is None else Usage(**stats[name]) for name in ("memory", "disk")}
-        reading.stats = SystemStats(**{**stats, **usage})
-    if (state := content["license_state"]) is not None:
-        features = tuple(LicenseFeature(**feature) for feature in state["features"])
-        expires = None if state["expires"] is None else datetime.fromisoformat(state["expires"])
-        reading.license_state = LicenseState(**{**state, "features": features, "expires": expires})
-    for name in _ERRORS:
-        setattr(reading, name, _decode_error(content[name]))
-    return reading
 
 
-def _decode_activity(content: dict[str, Any]) -> CMLActivity:
-    events = tuple(
-        CMLActivityEvent(**{**event, "at": datetime.fromisoformat(event["at"])}) for event in content["events"]
-    )
-    return CMLActivity(events, content["total"], content["skipped"])
-
-
-def _encode_error(error: CMLError | None) -> dict[str, Any] | None:
+def _encode_error(error: CMLError | ReadFailedError | None) -> dict[str, Any] | None:
     if error is None:
         return None
+    if isinstance(error, ReadFailedError):
+        return {"kind": ReadFailedError.__name__, "arguments": [str(error)]}
     kind, arguments = error.__reduce__()
     return {"kind": kind.__name__, "arguments": arguments}
 
 
-def _decode_error(content: dict[str, Any] | None) -> CMLError | None:
+def _decode_error(content: dict[str, Any] | None) -> CMLError | ReadFailedError | None:
+    if content is not None and content["kind"] == ReadFailedError.__name__:
+        return ReadFailedError(*content["arguments"])
+    return _decode_cml_error(content)
+
+
+def _decode_cml_error(content: dict[str, Any] | None) -> CMLError | None:
     if content is None:
         return None
     kind, arguments = _ERROR_TYPES.get(content["kind"]), [str(each) for each in content["arguments"]]

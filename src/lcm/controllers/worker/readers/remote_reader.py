@@ -1,4 +1,4 @@
-"""The leader's connection to another replica that reads CML servers."""
+"""The leader's connection to another replica that reads for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from lcm.controllers.worker.readers.messages import InvalidMessageError, decode_result, encode_requests
+from lcm.controllers.worker.readers.messages import InvalidMessageError, check_result, decode_result, encode_requests
 from lcm.controllers.worker.readers.routes import READ_PATH, SIGN_OF_LIFE_SECONDS
 from lcm.core.hosting import cancel_and_wait
 from lcm.http.transport import HttpRequest, HttpTransportError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from lcm.controllers.worker.readers.directory import Reader
-    from lcm.controllers.worker.readers.messages import ReadRequest, ReadResult
+    from lcm.controllers.worker.readers.messages import AnyRequest, ReadResult
     from lcm.http.transport import HttpResponse, HttpTransport
 
 log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ _MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 
 class ReaderUnavailableError(Exception):
-    """The reader did not read the server. Another one can."""
+    """The reader did not read what it was sent. Another one can."""
 
 
 class RemoteReader:
@@ -44,17 +44,17 @@ class RemoteReader:
         self._headers = {"Authorization": authorization, "Content-Type": "application/json", "User-Agent": "lcm"}
         self._tls = tls
         self._number = 0
-        self._gathered: list[ReadRequest] = []
+        self._gathered: list[AnyRequest] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._pending: dict[int, asyncio.Future[ReadResult]] = {}
+        self._pending: dict[int, tuple[AnyRequest, asyncio.Future[ReadResult]]] = {}
         self._exchanges: set[asyncio.Task[None]] = set()
 
-    async def read(self, request: ReadRequest) -> ReadResult:
+    async def read(self, request: AnyRequest) -> ReadResult:
         """The result of one read; raises `ReaderUnavailableError` if the replica is lost before it came."""
         self._number += 1
         request = replace(request, number=self._number)
         result: asyncio.Future[ReadResult] = asyncio.get_running_loop().create_future()
-        self._pending[request.number] = result
+        self._pending[request.number] = request, result
         self._gathered.append(request)
         if len(self._gathered) >= MAX_BATCH:
             self._send()
@@ -84,7 +84,7 @@ class RemoteReader:
             self._exchanges.add(task)
             task.add_done_callback(self._exchanges.discard)
 
-    async def _exchange(self, requests: list[ReadRequest]) -> None:
+    async def _exchange(self, requests: list[AnyRequest]) -> None:
         numbers = [request.number for request in requests]
         reason = "it ended its response early"
         try:
@@ -113,13 +113,14 @@ class RemoteReader:
             self._fail(numbers, reason)
 
     def _take(self, result: ReadResult) -> None:
-        waiting = self._pending.get(result.number)
-        if waiting is not None and not waiting.done():
+        request, waiting = self._pending.get(result.number, (None, None))
+        if request is not None and waiting is not None and not waiting.done():
+            check_result(request, result)
             waiting.set_result(result)
 
     def _fail(self, numbers: list[int], reason: str) -> None:
         for number in numbers:
-            waiting = self._pending.get(number)
+            _, waiting = self._pending.get(number, (None, None))
             if waiting is not None and not waiting.done():
                 waiting.set_exception(ReaderUnavailableError(reason))
 

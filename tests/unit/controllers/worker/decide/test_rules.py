@@ -748,6 +748,17 @@ def test_a_stop_from_outside_is_accepted() -> None:
     assert carried_out(worker, decision, DriftPolicy.ACCEPT).desired_status is DesiredStatus.STOPPED
 
 
+def test_a_stop_of_a_booked_worker_from_outside_is_not_accepted() -> None:
+    """calendar.md#precedence: the class counts, not what happened outside; without it, and after it, the stop counts."""
+    booking = {"booking_id": "bk-1", "booked_until": NOW + timedelta(hours=1)}
+    worker = worker_in("STOPPED", drifted=True, drifted_at=moments(1), **booking)
+    decision = decided(worker, observing("stopped"), ACCEPT)
+    assert notation(decision) == "STARTING+start"
+    assert "it is booked for bk-1" in decision.reason
+    over = worker.model_copy(update={"booked_until": NOW})
+    assert notation(decided(over, observing("stopped"), ACCEPT)) == "STOPPED"
+
+
 def test_only_a_drift_is_accepted() -> None:
     """A person's start of a stopped worker counts, also under DRIFT_POLICY=accept.
 

@@ -212,11 +212,24 @@ async def test_a_hanging_region_delays_only_its_own_metrics() -> None:
     assert scene.metrics.calls.count(("us-east-1", 1)) == 1, "it is not queried again before it has responded"
 
 
+async def test_a_batch_of_a_region_that_hangs_or_fails_keeps_back_only_its_own_metrics() -> None:
+    scene = Scene(1001)
+    scene.metrics.hanging.add("i-0")
+    scene.metrics.failures["i-500"] = CloudThrottledError("slow down")
+    with capture_logs() as logs:
+        await scene.run(INTERVAL * 2)
+    assert [sample.cpu_utilization for sample in scene.of(1)] == [None, None]
+    assert [sample.cpu_utilization for sample in scene.of(501)] == [None, None]
+    assert [sample.cpu_utilization for sample in scene.of(1000)] == [20.0, 20.0]
+    assert [size for _, size in scene.metrics.calls] == [500, 500, 1, 500, 1], "what hangs is not read once more"
+    assert [line["what"] for line in logs if line["log_level"] == "warning"] == ["metrics of instances in eu-west-1"]
+
+
 async def test_servers_are_queried_over_the_whole_interval_and_the_cloud_at_once() -> None:
     scene = Scene(1200)
     times = _record_query_times(scene)
     async with scene.running(0.1):
-        assert scene.metrics.calls == [("eu-west-1", 1200)]
+        assert scene.metrics.calls == [("eu-west-1", 500), ("eu-west-1", 500), ("eu-west-1", 200)]
         await asyncio.sleep(INTERVAL - 1)
     assert len(times) == 1200
     assert max(sum(1 for at in times if second <= at < second + 1) for second in range(60)) <= 25

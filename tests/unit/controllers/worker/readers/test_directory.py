@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,11 @@ def readers(*names: str) -> list[Reader]:
 
 
 @asynccontextmanager
-async def registered(coordination: Coordination, name: str, url: str | None = None) -> AsyncIterator[ReaderDirectory]:
+async def registered(
+    coordination: Coordination, name: str, url: str | None = None, key: bytes = b"key"
+) -> AsyncIterator[ReaderDirectory]:
     own = Reader(name, f"http://{name}:8081" if url is None else url)
-    directory = ReaderDirectory(coordination, own, lease_ttl=TTL)
+    directory = ReaderDirectory(coordination, own, key=key, lease_ttl=TTL)
     await directory.start()
     try:
         yield directory
@@ -94,11 +97,39 @@ async def test_one_that_is_cut_off_is_gone_with_its_lease_and_registers_again() 
 async def test_entries_that_cannot_be_used_concern_only_themselves() -> None:
     server = MemoryServer()
     coordination = MemoryCoordination(server)
-    for name, value in {"bad": b"{", "number": b"3", "newer": b'{"url": "http://n:1", "format": 99}'}.items():
+    for name, value in {"bad": b"{", "number": b"3", "deep": b"[" * 100_000, "newer": b'{"format": 99}'}.items():
         await coordination.put(READERS_PREFIX + name, value)
     async with registered(coordination, "one") as one, registered(MemoryCoordination(server), "two"):
         await asyncio.sleep(1)
         assert known(one) == ["two"]
-        await coordination.put(READERS_PREFIX + "two", b'{"url": "http://two:8081", "format": 99}')
-        await asyncio.sleep(1)
+        await change_entry(coordination, "two", format=99)
         assert known(one) == []
+
+
+async def change_entry(coordination: Coordination, name: str, **fields: object) -> None:
+    """Write other fields into the entry of a reader, as anybody who can write to etcd can."""
+    (entry,) = (await coordination.list_prefix(READERS_PREFIX + name)).items
+    await coordination.put(READERS_PREFIX + name, json.dumps({**json.loads(entry.value), **fields}).encode())
+    await asyncio.sleep(1)
+
+
+async def test_who_can_only_write_to_etcd_cannot_have_the_token_and_the_accounts_sent_elsewhere() -> None:
+    """security.md: before, the leader sent both to whatever address stood in etcd."""
+    server = MemoryServer()
+    coordination = MemoryCoordination(server)
+    async with (
+        registered(coordination, "one") as one,
+        registered(MemoryCoordination(server), "two"),
+        registered(MemoryCoordination(server), "three", key=b"another token"),
+    ):
+        await asyncio.sleep(1)
+        assert known(one) == ["two"], "it has another token"
+        (genuine,) = (await coordination.list_prefix(READERS_PREFIX + "two")).items
+        await change_entry(coordination, "two", url="http://elsewhere:8081")
+        assert known(one) == []
+        await coordination.put(READERS_PREFIX + "four", genuine.value)
+        await asyncio.sleep(1)
+        assert known(one) == [], "an entry is signed for one replica"
+        await coordination.put(READERS_PREFIX + "two", genuine.value)
+        await asyncio.sleep(1)
+        assert known(one) == ["two"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 
+from lcm.cloud.types import InstanceMetrics
 from lcm.cml.errors import (
     CMLAuthenticationError,
     CMLCertificateChangedError,
@@ -24,7 +26,10 @@ from lcm.cml.types import (
     Usage,
 )
 from lcm.controllers.worker.readers.messages import (
+    AnyRequest,
     InvalidMessageError,
+    MetricsRequest,
+    ReadFailedError,
     ReadRequest,
     ReadResult,
     decode_requests,
@@ -104,6 +109,16 @@ def test_texts_and_errors_arrive_as_they_were() -> None:
     assert str(failed.error) == "CML at 198.18.0.2: no response"
 
 
+def test_metrics_and_their_errors_arrive_as_they_were() -> None:
+    at = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
+    metrics = {"i-1": InstanceMetrics("i-1", at, 41.5, network_in=120_000.0), "i-2": InstanceMetrics("i-2", at)}
+    assert decode_result(encode_result(ReadResult(1, metrics))).value == metrics
+    assert decode_result(encode_result(ReadResult(1, {}))).value == {}
+    failed = decode_result(encode_result(ReadResult(2, error=ReadFailedError("no response within 30 s"))))
+    assert isinstance(failed.error, ReadFailedError)
+    assert str(failed.error) == "no response within 30 s"
+
+
 def test_an_error_of_a_newer_version_says_nothing_about_the_server() -> None:
     line = b'{"number":1,"text":null,"error":{"kind":"CMLMelted","arguments":["198.18.0.2","too hot"]}}'
     error = decode_result(line).error
@@ -116,23 +131,37 @@ def test_requests_arrive_as_they_were() -> None:
     full = ServerQuery(
         ADDRESS, account, information=False, nodes_before=(3, None), license=True, definitions=True, instance_id="i-1"
     )
-    requests = [
+    requests: list[AnyRequest] = [
         ReadRequest(1, "i-1", "ab", 44.5, full),
         ReadRequest(2, "", None, 10.0, ServerQuery(ADDRESS)),
         ReadRequest(3, "i-1", None, 145.0, ServerQuery(ADDRESS, account), "get_activity_events"),
+        MetricsRequest(4, "eu-west-1", "123456789012", ("i-1", "i-2"), datetime(2026, 1, 1, 9, 31, tzinfo=UTC), 30.0),
     ]
     assert decode_requests(encode_requests(requests)) == requests
 
 
+def request_for(seconds: bytes) -> bytes:
+    """A request with this number of seconds."""
+    (known,) = json.loads(encode_requests([ReadRequest(1, "", None, 7.5, ServerQuery(ADDRESS))]))
+    return json.dumps([known]).encode().replace(b"7.5", seconds)
+
+
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"null", b"[3]", b'[{"number":1}]', b'{"a":1}', b'[{"method":"deregister_license","query":{}}]']
+    "body",
+    [
+        *(b"", b"{", b"null", b"[3]", b'[{"number":1}]', b'{"a":1}', b'[{"method":"deregister_license","query":{}}]'),
+        *(b"[" * 100_000, b"[" + b"9" * 5_000 + b"]"),
+        *map(request_for, (b"0", b"1e999", b"NaN", b"1" + b"0" * 400)),
+    ],
 )
 def test_other_requests_are_invalid(body: bytes) -> None:
     with pytest.raises(InvalidMessageError):
         decode_requests(body)
 
 
-@pytest.mark.parametrize("line", [b"", b"3", b"{}", b'{"number":1,"error":null,"reading":{"stats":3}}', b"\xff"])
+@pytest.mark.parametrize(
+    "line", [b"", b"3", b"{}", b'{"number":1,"error":null,"reading":{"stats":3}}', b"\xff", b"[" * 100_000]
+)
 def test_other_results_are_invalid(line: bytes) -> None:
     with pytest.raises(InvalidMessageError):
         decode_result(line)
