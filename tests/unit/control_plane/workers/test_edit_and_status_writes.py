@@ -190,7 +190,11 @@ def test_desired_status_follows_a_drift_only_where_that_is_accepted() -> None:
         (running, DriftPolicy.RESTORE, "STOPPED"),
         (running, DriftPolicy.ACCEPT, "RUNNING"),
         (a_worker(status="RUNNING", desired_status="TERMINATED"), DriftPolicy.ACCEPT, "STOPPED"),
-        (a_worker(status="RUNNING", booking_id="bk-1", booked_until=LATER + timedelta(hours=1)), DriftPolicy.ACCEPT, "STOPPED"),
+        (
+            a_worker(status="RUNNING", booking_id="bk-1", booked_until=LATER + timedelta(hours=1)),
+            DriftPolicy.ACCEPT,
+            "STOPPED",
+        ),
     ):
         with pytest.raises(ProblemError, match="desired_status"):
             report(worker, drift, status=status, desired_status="STOPPED")

@@ -749,7 +749,7 @@ def test_a_stop_from_outside_is_accepted() -> None:
 
 
 def test_a_stop_of_a_booked_worker_from_outside_is_not_accepted() -> None:
-    """calendar.md#precedence: the class counts, not what happened outside; without it, and after it, the stop counts."""
+    """calendar.md#precedence: the class counts, not what happened outside; without and after it the stop counts."""
     booking: dict[str, Any] = {"booking_id": "bk-1", "booked_until": NOW + timedelta(hours=1)}
     worker = worker_in("STOPPED", drifted=True, drifted_at=moments(1), **booking)
     decision = decided(worker, observing("stopped"), ACCEPT)
