@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from lcm.control_plane.auth.roles import Scope
 from lcm.control_plane.records.kinds import AUDIT, LABLET_HISTORY, WORKER_HISTORY
 from lcm.control_plane.store.cursors import parse_journal_cursor
 from lcm.control_plane.store.port import InvalidCursorError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lcm.model.worker.status import WorkerStatus
 
 
+EVERYTHING: Final = Scope(everything=True)
 JOURNAL_ENTRIES_PER_PAGE: Final = 40
 """How many journal entries one page of the timeline is built from."""
 
@@ -219,12 +221,20 @@ async def read_lablet_timeline(
     before: str | None = None,
     limit: int = JOURNAL_ENTRIES_PER_PAGE,
     *,
-    audited: bool = True,
+    scope: Scope = EVERYTHING,
 ) -> Timeline:
-    """The entries before a cursor; without one the newest. Without the audit, there are steps only."""
-    topics = (LABLET_HISTORY, AUDIT) if audited else (LABLET_HISTORY,)
-    lines = await read_journal_entries(store, topics, lablet_id, before, limit)
-    return build_lablet_timeline(lines, full=len(lines) == limit)
+    """The entries before a cursor; without one the newest. People with roles in teams only see no audit.
+
+    Nor do they see, as in streams, what happened while the lablet was another team's or another learner's.
+    """
+    topics = (LABLET_HISTORY, AUDIT) if scope.everything else (LABLET_HISTORY,)
+    visible: list[JournalEntry] = []
+    while True:
+        lines = await read_journal_entries(store, topics, lablet_id, before, limit)
+        visible += [line for line in lines if scope.sees(line.team, line.owner)]
+        if len(lines) < limit or len(visible) >= limit:
+            return build_lablet_timeline(visible[:limit], full=len(visible) >= limit)
+        before = lines[-1].cursor
 
 
 def build_lablet_timeline(lines: Sequence[JournalEntry], *, full: bool) -> Timeline:

@@ -227,3 +227,24 @@ def test_a_dedicated_worker_takes_the_lablets_of_its_team_alone() -> None:
     for team in ("", "team-b"):
         assert rejection_reason(worker, needs, now=NOW, team=team) == "it is dedicated to another team"
     assert rejection_reason(a_ready_worker(), needs, now=NOW, team="team-b") is None
+
+
+async def test_the_timeline_has_what_happened_while_the_lablet_was_theirs(school: School) -> None:
+    """As its history and the streams: of the steps before, nobody of the new team learns who made them."""
+    made = await school.ask("instructor", "POST", "/api/lablets", json={"definition": "ospf", "owner": "somebody"})
+    lablet = made.json()["id"]
+    pages = [f"/lablets/{lablet}", f"/lablets/{lablet}/timeline"]
+
+    async def named(who: str) -> list[bool]:
+        answers = [await school.ask(who, "GET", page, html=True) for page in pages]
+        assert [each.status_code for each in answers] == [200, 200]
+        return ["blue-instructor" in each.text.replace("blue-instructor <span", "") for each in answers]
+
+    assert all(await named("instructor"))
+    await school.admin("POST", f"/api/lablets/{lablet}/assign", team="blue", owner=await school.identity("learner"))
+    assert not any(await named("learner")), "it was not theirs yet"
+    await school.admin("POST", f"/api/lablets/{lablet}/assign", team="secret-team")
+    assert not any(await named("secret-person"))
+    await school.ask("secret-person", "POST", f"/api/lablets/{lablet}/terminate")
+    timeline = await school.ask("secret-person", "GET", pages[1], html=True)
+    assert "secret-person" in timeline.text, "what happens now is theirs"

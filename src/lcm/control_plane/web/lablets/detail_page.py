@@ -35,9 +35,8 @@ async def lablet_page(
         values = await _detail_values(get_services(request), user, lablet_id)
     except ProblemError:
         return await render_not_found(request, user, here="lablets", noun="lablet", record_id=lablet_id)
-    timeline = await read_lablet_timeline(
-        get_services(request).context.store, lablet_id, before, audited=not user.in_teams_only
-    )
+    store, scope = get_services(request).context.store, user.caller.scope
+    timeline = await read_lablet_timeline(store, lablet_id, before, scope=scope)
     values |= {"page_url": f"/lablets/{lablet_id}", "timeline": timeline, "before": before}
     return await render_page(
         request, user, "lablets/detail.html", here="lablets", title=values["lablet"].name, **values
@@ -58,9 +57,8 @@ async def lablet_timeline(
 ) -> HTMLResponse:
     """One page of the timeline."""
     lablet = await read_lablet(get_services(request), user.caller, lablet_id)
-    timeline = await read_lablet_timeline(
-        get_services(request).context.store, lablet_id, before, audited=not user.in_teams_only
-    )
+    store, scope = get_services(request).context.store, user.caller.scope
+    timeline = await read_lablet_timeline(store, lablet_id, before, scope=scope)
     return render_fragment("shared/_timeline.html", page_url=f"/lablets/{lablet.id}", timeline=timeline, before=before)
 
 
