@@ -51,7 +51,7 @@ class ClassLinkService:
         reasons = {seat: _why_not(booking, lablet) for seat, lablet in seats.items()}
         until = expires_at or min(occurrence.ends_at, now + MAX_LINK_AGE)
         chosen = {seat: lablet for seat, lablet in seats.items() if lablet is not None and not reasons[seat]}
-        made = await self._links.create_many(caller, [lablet.id for lablet in chosen.values()], until)
+        made = await self._links.create_many(caller, list(chosen.values()), until)
         items, left_out = [], []
         for seat in seats:
             learner, lablet = _learner(booking, seat), chosen.get(seat)

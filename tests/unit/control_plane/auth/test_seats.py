@@ -46,7 +46,7 @@ class Seats(LabletDesk):
 
     async def link(self, lablet: Lablet, lasts: timedelta | None = None) -> tuple[SeatLink, str]:
         until = None if lasts is None else clock.now() + lasts
-        link, path = await self.links.create(ANNA, lablet.id, until)
+        link, path = await self.links.create(ANNA, lablet, until)
         page, _, code = path.reveal().partition("#")
         assert page == "/seat"
         return link, code

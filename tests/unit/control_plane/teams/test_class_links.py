@@ -14,11 +14,12 @@ from pydantic import SecretStr
 
 from lcm.control_plane.auth.roles import UnauthenticatedError
 from lcm.control_plane.auth.seats import links as seat_links
-from lcm.control_plane.auth.seats.links import MAX_LINKS_PER_LABLET
+from lcm.control_plane.auth.seats.links import MAX_LINKS_PER_LABLET, SeatLinkService
 from lcm.control_plane.records.kinds import SEAT_LINKS
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.booking.seat_links import ClassSeatLink, class_links_csv
+from lcm.model.lablet.record import Lablet
 from tests.unit.control_plane.teams.school import School, booking_request, open_school
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ async def test_a_link_that_was_made_while_its_lab_was_assigned_opens_nothing(sch
     _, path = await begin(school)
     before = (await school.ask("instructor", "POST", path)).json()["items"][0]["lablet_id"]
     services, caller = school.plane.services, await school.caller("instructor")
-    _, late = await services.seat_links.create(caller, before, None)
+    lablet = Lablet.model_validate_json((await services.lablets.get(caller, before)).body)
+    _, late = await services.seat_links.create(caller, lablet, None)
     stored = [each for each in (await services.context.store.find(SEAT_LINKS)).items if before.encode() in each.body]
     await school.admin("POST", f"/api/lablets/{before}/assign", team="secret-team")
     for each in stored:  # as if the assignment had not found them
@@ -162,3 +164,37 @@ def test_a_name_is_no_formula_in_a_spreadsheet() -> None:
     rows = list(csv.reader(text.splitlines()))
     assert rows[1] == ["1", '\'=HYPERLINK("http://x")', "x-1", "https://lcm.example/seat#seat-1.ab"]
     assert rows[2][1] == "O'Neil, Ann"
+
+
+async def test_nobody_gets_a_link_to_a_lablet_that_went_to_another_team_meanwhile(
+    school: School, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the caller may make links is read before the commit; between the two, an admin assigns the lablet."""
+    lablet, create = school.ids["alpha-mine"], SeatLinkService.create
+
+    async def later(self: SeatLinkService, *about: Any) -> Any:
+        await school.admin("POST", f"/api/lablets/{lablet}/assign", team="secret-team")
+        return await create(self, *about)
+
+    monkeypatch.setattr(SeatLinkService, "create", later)
+    made = await school.ask("instructor", "POST", f"/api/lablets/{lablet}/seat-links")
+    assert (made.status_code, made.json()["code"]) == (409, "version_conflict")
+    assert not (await school.plane.services.context.store.find(SEAT_LINKS)).items
+    assert (await school.ask("instructor", "POST", f"/api/lablets/{lablet}/seat-links")).status_code == 404
+
+
+async def test_a_lab_of_a_class_that_goes_to_another_team_meanwhile_gets_no_link(
+    school: School, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, path = await begin(school)
+    create_many = SeatLinkService.create_many
+    lablet = (await school.ask("instructor", "GET", "/api/lablets?q=monday&owner=Zo%C3%AB")).json()["items"][0]["id"]
+
+    async def later(self: SeatLinkService, *about: Any) -> Any:
+        await school.admin("POST", f"/api/lablets/{lablet}/assign", team="secret-team")
+        return await create_many(self, *about)
+
+    monkeypatch.setattr(SeatLinkService, "create_many", later)
+    made = (await school.ask("instructor", "POST", path)).json()
+    assert [each["seat"] for each in made["items"]] == [3]
+    assert [each["seat"] for each in made["left_out"]] == [1, 2]

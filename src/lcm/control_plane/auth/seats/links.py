@@ -78,16 +78,18 @@ class SeatLinkService:
         self._store = store
         self._unit_of_work = unit_of_work
 
-    async def create(self, caller: HasActor, lablet_id: str, expires_at: datetime | None) -> tuple[SeatLink, Secret]:
-        """A new link, and its path with the code."""
+    async def create(self, caller: HasActor, managed: Lablet, expires_at: datetime | None) -> tuple[SeatLink, Secret]:
+        """A new link, and its path with the code, for a lablet that the caller manages as it was read."""
         link_id, code = clock.new_id("seat"), clock.rng().randbytes(_CODE_BYTES).hex()
         until = _checked_expiry(expires_at, clock.now())
 
         async def attempt(tx: Transaction) -> StoredSeatLink:
-            lablet = await tx.lablet(lablet_id)
+            lablet = await tx.lablet(managed.id)
+            if lablet.team != managed.team:
+                raise ProblemError(ProblemCode.VERSION_CONFLICT, f"{managed.name} has changed meanwhile; try again")
             if not lablet.wanted or lablet.status in FINAL_LABLET_STATUSES:
                 raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"{lablet.name} is ending or has ended")
-            if len((await self.page(lablet_id)).items) >= MAX_LINKS_PER_LABLET:
+            if len((await self.page(lablet.id)).items) >= MAX_LINKS_PER_LABLET:
                 detail = f"{lablet.name} has {MAX_LINKS_PER_LABLET} seat links, which is the limit"
                 raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
             return _create(tx, lablet, link_id, code, until)
@@ -96,23 +98,28 @@ class SeatLinkService:
         return link.shown, _path(link_id, code)
 
     async def create_many(
-        self, caller: HasActor, lablet_ids: Sequence[str], expires_at: datetime
+        self, caller: HasActor, managed: Sequence[Lablet], expires_at: datetime
     ) -> dict[str, tuple[SeatLink, Secret]]:
-        """A new link for each of the lablets that may have another, by the id of the lablet; a hundred in a commit."""
+        """A new link for each of the lablets that may have another, by the id of the lablet; a hundred in a commit.
+
+        One that went to another team since it was read gets none.
+        """
         until = _checked_expiry(expires_at, clock.now())
         made: dict[str, tuple[SeatLink, Secret]] = {}
-        for start in range(0, len(lablet_ids), _LABLETS_AT_ONCE):
+        team_of = {lablet.id: lablet.team for lablet in managed}
+        for start in range(0, len(managed), _LABLETS_AT_ONCE):
             codes = {
-                each: (clock.new_id("seat"), clock.rng().randbytes(_CODE_BYTES).hex())
-                for each in lablet_ids[start : start + _LABLETS_AT_ONCE]
+                each.id: (clock.new_id("seat"), clock.rng().randbytes(_CODE_BYTES).hex())
+                for each in managed[start : start + _LABLETS_AT_ONCE]
             }
 
             async def attempt(tx: Transaction, codes: dict[str, tuple[str, str]] = codes) -> list[StoredSeatLink]:
                 counted = await tx.store.count_by(SEAT_LINKS, ["lablet_id"], Where(any_of={"lablet_id": list(codes)}))
                 full = {values[0] for values, count, _ in counted if count >= MAX_LINKS_PER_LABLET}
                 lablets = (await tx.lablets(list(codes))).values()
-                open_ones = [each for each in lablets if each.wanted and each.status not in FINAL_LABLET_STATUSES]
-                return [_create(tx, each, *codes[each.id], until) for each in open_ones if each.id not in full]
+                same_team = [each for each in lablets if each.team == team_of[each.id] and each.id not in full]
+                open_ones = [each for each in same_team if each.wanted and each.status not in FINAL_LABLET_STATUSES]
+                return [_create(tx, each, *codes[each.id], until) for each in open_ones]
 
             links = await self._unit_of_work.run(caller.actor, attempt)
             made |= {each.lablet_id: (each.shown, _path(*codes[each.lablet_id])) for each in links}

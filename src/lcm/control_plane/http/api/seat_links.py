@@ -40,9 +40,9 @@ async def create_seat_link(
     request: Request, caller: InstructorWriter, lablet_id: LabletIdPath, body: CreateSeatLinkRequest | None = None
 ) -> CreatedSeatLink:
     """Create a link with which anyone can use this lablet, and nothing else. Only this response contains it."""
-    await _require_managed(get_services(request), caller, lablet_id)
+    lablet = await _require_managed(get_services(request), caller, lablet_id)
     expires_at = None if body is None else body.expires_at
-    link, path = await get_services(request).seat_links.create(caller, lablet_id, expires_at)
+    link, path = await get_services(request).seat_links.create(caller, lablet, expires_at)
     return CreatedSeatLink(path=SecretStr(path.reveal()), link=link)
 
 
@@ -55,6 +55,8 @@ async def revoke_seat_link(
     return await get_services(request).seat_links.revoke(caller, lablet_id, link_id)
 
 
-async def _require_managed(services: Services, caller: Caller, lablet_id: str) -> None:
-    """Links are for those who manage the lablet's team."""
-    require_manages(caller, Lablet.model_validate_json((await services.lablets.get(caller, lablet_id)).body))
+async def _require_managed(services: Services, caller: Caller, lablet_id: str) -> Lablet:
+    """The lablet. Its links are for those who manage its team."""
+    lablet = Lablet.model_validate_json((await services.lablets.get(caller, lablet_id)).body)
+    require_manages(caller, lablet)
+    return lablet

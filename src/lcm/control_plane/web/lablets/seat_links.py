@@ -44,7 +44,7 @@ async def create_seat_link(request: Request, user: CreatorUser, lablet_id: str) 
         allowed = ", ".join(str(each) for each in LINK_HOURS)
         raise ProblemError(ProblemCode.INVALID, f"hours: must be one of {allowed}")
     expires_at = clock.now() + timedelta(hours=int(text))
-    link, path = await services.seat_links.create(user.caller, lablet.id, expires_at)
+    link, path = await services.seat_links.create(user.caller, lablet, expires_at)
     address = f"{request.url.scheme}://{request.url.netloc}{path.reveal()}"
     return await _render(services, lablet, created=link, address=address)
 
