@@ -12,7 +12,7 @@ from lcm.control_plane.auth.roles import Caller
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.services import Services, get_services
-from lcm.control_plane.teams.visibility import lablet_not_found, may_change
+from lcm.control_plane.teams.visibility import lablet_not_found, manages, may_change
 from lcm.control_plane.web.auth import MemberUser, WebUser
 from lcm.control_plane.web.lablets.list_page import worker_names
 from lcm.control_plane.web.rendering import render_fragment, render_not_found, render_page
@@ -93,4 +93,5 @@ async def _detail_values(services: Services, user: WebUser, lablet_id: str) -> d
         "why": lablet_reason(lablet),
         "ended": lablet.status in FINAL_LABLET_STATUSES,
         "endable": may_change(user.caller, lablet) and lablet.wanted and lablet.status not in FINAL_LABLET_STATUSES,
+        "manages": manages(user.caller, lablet.team),
     }
