@@ -22,6 +22,7 @@ from lcm.control_plane.lablets.definitions import (
     add_definition,
     definition_not_found,
     read_definition,
+    read_definition_summary,
     set_definition_enabled,
 )
 from lcm.control_plane.records.idempotency import run_idempotent
@@ -121,10 +122,11 @@ async def new_definition_form(request: Request, user: CreatorUser) -> HTMLRespon
     services, like = get_services(request), request.query_params.get("like", "")
     values = dict(_EMPTY_FORM)
     if like:
-        copied = await read_definition(services.context.store, like)
-        if not user.caller.scope.manages(copied.team):
+        # Not with the topology: what another team has is read as far as what does not exist.
+        found = await read_definition_summary(services.context.store, like)
+        if not user.caller.scope.manages(found.team):
             raise definition_not_found(like)
-        values = copied_definition_values(copied)
+        values = copied_definition_values(await read_definition(services.context.store, like))
     teams = await teams_to_create_in(services, user)
     return render_fragment("definitions/_form.html", form=FormState(values), teams=teams, user=user)
 

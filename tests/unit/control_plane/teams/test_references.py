@@ -1,0 +1,93 @@
+"""What a request names beside its path: in the body, in the query, and in several teams (teams.md#roles-in-a-team)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.control_plane.teams.school import TOPOLOGY, School, booking_request, open_school
+from tests.unit.control_plane.teams.test_matrix import reads, shape
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextvars import ContextVar
+
+    import httpx
+
+__all__ = ["reads"]
+KEY = re.compile(r'(?<=name="idempotency_key" value=")[^"]+')
+
+
+@pytest.fixture
+async def school() -> AsyncIterator[School]:
+    async with open_school() as school:
+        yield school
+
+
+def requests_about(school: School, definition: str, team: str, link: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """Requests of an instructor that name a definition, a team or a seat link in a body, a query or below the own."""
+    own = school.ids["alpha-mine"]
+    new = {"name": "new", "version": "1", "topology": TOPOLOGY, "team": team}
+    return [
+        *(
+            ("POST", f"/api/lablets{end}", {"json": body})
+            for end in ("", "/preview")
+            for body in (
+                {"definition": definition},
+                {"definition": f"{definition}@1"},
+                {"definition": "x", "team": team},
+            )
+        ),
+        *(
+            ("POST", f"/api/bookings{end}", {"json": booking_request("c", *what)})
+            for end in ("", "/preview")
+            for what in ((definition, None), ("ospf", team))
+        ),
+        *(("POST", f"/api/lablet-definitions{end}", {"json": new}) for end in ("", "/preview")),
+        *(("GET", f"/api/lablet-definitions{name}?team={team}", {}) for name in ("", "/ospf", "/ospf/1")),
+        ("DELETE", f"/api/lablets/{own}/seat-links/{link}", {}),
+        ("POST", f"/lablets/{own}/seat-links/{link}/revoke", {"html": True, "data": {}}),
+        *(
+            ("GET", f"/definitions/new?like={each}@1", {"html": True})
+            for each in (
+                definition,
+                f"{team}:{definition}",
+                "secret-open" if definition.startswith("secret") else "unheard-of",
+            )
+        ),
+        ("GET", f"/lablets/new/preview?definition={definition}", {"html": True}),
+        ("GET", f"/lablets/new?definition={definition}@1&team={team}", {"html": True}),
+        ("GET", f"/lablets?team={team}&definition={definition}", {"html": True}),
+        (
+            "GET",
+            f"/bookings/preview?name=c&definition={definition}&seats=1&start=2998-01-01T09:00&zone=UTC",
+            {"html": True},
+        ),
+    ]
+
+
+async def test_what_a_body_or_a_query_names_of_others_is_answered_as_unknown(
+    school: School, reads: ContextVar[Counter[str] | None]
+) -> None:
+    """With the same text, after the same reads."""
+    made = await school.ask("secret-person", "POST", f"/api/lablets/{school.ids['secret-b']}/seat-links")
+    known = ("secret-bgp", school.teams["secret-team"], made.json()["link"]["id"])
+    unknown = ("unknown", "team-unknown", "seat-unknown")
+    wrong = []
+    for first, second in zip(requests_about(school, *known), requests_about(school, *unknown), strict=True):
+        answers: list[httpx.Response] = []
+        work = []
+        await school.ask("instructor", second[0], second[1], **second[2])  # from here on, roles and teams are cached
+        for method, path, options in (first, second):
+            reads.set(Counter())
+            answers.append(await school.ask("instructor", method, path, **options))
+            work.append(dict(reads.get() or {}))
+            reads.set(None)
+        ids = (*known, "secret-open"), (*unknown, "unheard-of")
+        texts = [KEY.sub("KEY", shape(answer, each)) for answer, each in zip(answers, ids, strict=True)]
+        if answers[0].status_code != answers[1].status_code or texts[0] != texts[1] or work[0] != work[1]:
+            wrong.append((first, [each.status_code for each in answers], texts, work))
+    assert not wrong, wrong[:3]
