@@ -55,10 +55,15 @@ async def find_definition(
 ) -> LabletDefinitionSummary:
     """A version that the caller may see. Without a team: the one that has none, else the only one with the name."""
     reference = f"{name}@{version}"
+    in_teams: list[LabletDefinitionSummary] = []
     for each in _teams_to_search(scope, team):
         stored = await store.get_unique(DEFINITIONS, "name", in_team(each, reference))
-        if stored is not None:
+        if stored is not None and scope.everything:
             return LabletDefinitionSummary.model_validate_json(stored.body)
+        if stored is not None:
+            in_teams.append(LabletDefinitionSummary.model_validate_json(stored.body))
+    if in_teams:
+        return _only(in_teams, reference)
     if scope.everything and team is None:
         found = [each async for each in _named(store, name) if each.version == version]
         return _only(found, reference)

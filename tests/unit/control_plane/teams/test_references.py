@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lcm.control_plane.auth.roles import Caller
+from lcm.model.access import CallerKind, Grant, Role
 from tests.unit.control_plane.teams.school import TOPOLOGY, School, booking_request, open_school
 from tests.unit.control_plane.teams.test_matrix import reads, shape
 
@@ -91,3 +93,25 @@ async def test_what_a_body_or_a_query_names_of_others_is_answered_as_unknown(
         if answers[0].status_code != answers[1].status_code or texts[0] != texts[1] or work[0] != work[1]:
             wrong.append((first, [each.status_code for each in answers], texts, work))
     assert not wrong, wrong[:3]
+
+
+async def in_both_teams(school: School) -> dict[str, dict[str, str]]:
+    """The headers of a browser of somebody who is an instructor of two teams."""
+    grants = tuple(Grant(team=each, role=Role.INSTRUCTOR) for each in school.teams.values())
+    person = Caller("both", CallerKind.TOKEN, None, token_id=None, grants=grants)
+    session = await school.plane.services.authenticator.sessions.begin(person)
+    return {"headers": {"Cookie": f"lcm_session={session.id.reveal()}", "X-LCM-CSRF": session.csrf.reveal()}}
+
+
+async def test_of_two_teams_with_one_definition_none_is_guessed(school: School) -> None:
+    """A person of both must name the team, as a person of the whole fleet must: the wrong one would be disabled."""
+    me, path = await in_both_teams(school), "/api/lablet-definitions/ospf/1"
+    for way in ("/disable", "/preview"):
+        asked = await school.plane.ask("POST", path + way, role=None, json={"action": "disable"}, **me)
+        assert (asked.status_code, "ospf@1 is a definition of 2 teams; name the team" in asked.text) == (409, True), way
+    assert (await school.plane.ask("GET", path, role=None, **me)).status_code == 409
+    for name, team in school.teams.items():
+        found = await school.plane.ask("GET", f"{path}?team={name}", role=None, **me)
+        assert (found.json()["team"], found.json()["enabled"]) == (team, True)
+    only = await school.plane.ask("GET", "/api/lablet-definitions/secret-bgp/1", role=None, **me)
+    assert only.json()["team"] == school.teams["secret-team"]
