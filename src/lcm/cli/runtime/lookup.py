@@ -68,6 +68,11 @@ def _not_found_message(text: str, candidates: Sequence[Candidate], kind: str, li
     return f"there is no {kind} {text!r}; {list_command} lists all"
 
 
+def _several_teams(kind: str, name: str, ids: Iterable[str]) -> CommandError:
+    """Names are unique within a team. What is meant is never guessed: the next request may end it."""
+    return CommandError(f"several teams have a {kind} {name}; use an id: {', '.join(sorted(ids))}")
+
+
 async def find_worker(client: Client, text: str) -> Worker:
     """The worker with this name, id, or unique prefix."""
     from lcm.client.errors import NotFoundError
@@ -76,9 +81,6 @@ async def find_worker(client: Client, text: str) -> Worker:
         raise CommandError("a worker's name cannot be empty")
     matches = [worker async for worker in client.workers.list(q=text, page_size=_PAGE_SIZE)]
     active = [worker for worker in matches if worker.status != "TERMINATED" and worker.name == text]
-    if len(active) > 1:
-        ids = ", ".join(lablet.id for lablet in active)
-        raise CommandError(f"several teams have a lablet {text}; use its id: {ids}")
     if active:
         return active[0]
     if text.startswith("w-"):
@@ -106,6 +108,8 @@ async def find_lablet(client: Client, text: str) -> Lablet:
         raise CommandError("a lablet's name cannot be empty")
     matches = [lablet async for lablet in client.lablets.list(q=text, page_size=_PAGE_SIZE)]
     active = [lablet for lablet in matches if lablet.status not in FINAL_LABLET_STATUSES and lablet.name == text]
+    if len(active) > 1:
+        raise _several_teams("lablet", text, (lablet.id for lablet in active))
     if active:
         return active[0]
     if text.startswith("l-"):
@@ -132,8 +136,7 @@ async def find_definition(client: Client, text: str) -> LabletDefinitionSummary:
     name = pick_candidate(text, names, "definition", list_command)
     named = [each for each in found if each.name == name]
     if len({each.team for each in named}) > 1:
-        known = ", ".join(sorted(each.id for each in named))
-        raise CommandError(f"several teams have a definition {name}; use an id: {known}")
+        raise _several_teams("definition", name, (each.id for each in named))
     return max(named, key=lambda each: each.created_at)
 
 
@@ -163,6 +166,9 @@ async def find_booking(client: Client, text: str) -> Booking:
     from lcm.model.booking.record import OPEN_STATUSES
 
     found = {each.id: each async for each in client.bookings.list(page_size=_PAGE_SIZE)}
+    named = [each.id for each in found.values() if each.name == text and each.status in OPEN_STATUSES]
+    if len(named) > 1:
+        raise _several_teams("booking", text, named)
     candidates = [Candidate(each.id, each.name, each.status not in OPEN_STATUSES) for each in found.values()]
     return found[pick_candidate(text, candidates, "booking", "lcm bookings list --all")]
 

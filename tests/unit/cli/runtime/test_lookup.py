@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from lcm.cli.errors import CommandError
-from lcm.cli.runtime.lookup import Candidate, pick_candidate, worker_candidates
+from lcm.cli.runtime.lookup import Candidate, find_booking, find_lablet, pick_candidate, worker_candidates
+from lcm.model.booking.record import BookingStatus
+from tests.support.records.lablet_records import a_lablet
 from tests.support.records.workers import a_worker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 FLEET = [
     Candidate("w-aa1", "alpha", alias="i-1"),
@@ -64,3 +72,33 @@ def test_workers_as_candidates() -> None:
         Candidate("w-1", "alpha", False, "i-9"),
         Candidate("w-2", "alpha", True, None),
     ]
+
+
+class Listed:
+    """A list of a client: everything that it has, whatever is asked for."""
+
+    def __init__(self, *items: Any) -> None:
+        self._items = items
+
+    async def list(self, **_: Any) -> AsyncIterator[Any]:
+        for each in self._items:
+            yield each
+
+
+async def test_of_two_teams_with_one_name_none_is_guessed() -> None:
+    """Names are unique within a team, and what is found may be ended next."""
+    lablets = Listed(*(a_lablet(id=each, name="ospf-1", team=each[2:]) for each in ("l-blue", "l-red")))
+    named = {"name": "monday", "status": BookingStatus.CONFIRMED}
+    bookings = Listed(*(SimpleNamespace(id=each, **named) for each in ("bk-blue", "bk-red")))
+    client: Any = SimpleNamespace(lablets=lablets, bookings=bookings)
+    with pytest.raises(CommandError, match="several teams have a lablet ospf-1; use an id: l-blue, l-red"):
+        await find_lablet(client, "ospf-1")
+    with pytest.raises(CommandError, match="several teams have a booking monday; use an id: bk-blue, bk-red"):
+        await find_booking(client, "monday")
+    assert (await find_booking(client, "bk-red")).id == "bk-red"
+
+
+async def test_a_name_that_one_lablet_still_has_is_that_one() -> None:
+    old, now = a_lablet(id="l-1", name="ospf-1", status="TERMINATED"), a_lablet(id="l-2", name="ospf-1")
+    client: Any = SimpleNamespace(lablets=Listed(old, now))
+    assert (await find_lablet(client, "ospf-1")).id == "l-2"
