@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.auth.cache import AUTH_CACHE_SECONDS
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.secrets.worker_secrets import count_rotation
+from lcm.control_plane.teams.choice import team_not_found
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.change_preview import ChangePreview
@@ -16,6 +17,7 @@ from lcm.model.problems import ProblemCode
 if TYPE_CHECKING:
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.auth.sessions import SessionService
+    from lcm.control_plane.auth.teams import TeamList
     from lcm.control_plane.auth.tokens import TokenService
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.model.access import CreateTokenRequest
@@ -28,18 +30,23 @@ _ROLE_TEXTS = {
 }
 
 
-async def preview_new_token(tokens: TokenService, request: CreateTokenRequest) -> ChangePreview:
+async def preview_new_token(tokens: TokenService, teams: TeamList, request: CreateTokenRequest) -> ChangePreview:
     """What creating a token would do."""
     now = clock.now()
+    team = None if request.team is None else teams.find(request.team)
     refusal = ""
     if request.expires_at is not None and request.expires_at <= now:
         refusal = "expires_at: must be in the future"
     elif await tokens.is_name_taken(request.name):
         refusal = f"name: {request.name} is already in use; choose another"
+    elif request.team is not None and team is None:
+        refusal = team_not_found(request.team).detail
     if refusal:
         return ChangePreview(action="create", refusal=refusal, changes=False)
     ends = "never" if request.expires_at is None else humanize_until(request.expires_at, now)
     allowed = _ROLE_TEXTS.get(request.role, f"has the role {request.role}")
+    if team is not None:
+        allowed += f" in the team {team.name}"
     return ChangePreview(
         action="create",
         change=f"role {request.role}, expires {ends}",

@@ -248,3 +248,12 @@ async def test_the_timeline_has_what_happened_while_the_lablet_was_theirs(school
     await school.ask("secret-person", "POST", f"/api/lablets/{lablet}/terminate")
     timeline = await school.ask("secret-person", "GET", pages[1], html=True)
     assert "secret-person" in timeline.text, "what happens now is theirs"
+
+
+async def test_the_preview_of_a_token_says_whether_its_team_exists(school: School) -> None:
+    body = {"name": "grader", "role": "instructor"}
+    absent = await school.admin("POST", "/api/tokens/preview", **body, team="absent")
+    assert (absent["changes"], "there is no team absent" in absent["refusal"]) == (False, True)
+    for team in ("blue", school.teams["blue"]):
+        preview = await school.admin("POST", "/api/tokens/preview", **body, team=team)
+        assert preview["effect"].endswith("has the role instructor in the team blue.")

@@ -96,7 +96,8 @@ async def make_token(request: Request, caller: Admin, body: CreateTokenRequest) 
 @router.post("/tokens/preview")
 async def preview_token(request: Request, caller: Admin, body: CreateTokenRequest) -> ChangePreview:
     """Preview the creation of a token: whether it would be accepted, and what it allows. Nothing is changed."""
-    return await preview_new_token(get_services(request).authenticator.tokens, body)
+    services = get_services(request)
+    return await preview_new_token(services.authenticator.tokens, await services.directory.teams(), body)
 
 
 @router.post("/tokens/{token_id}/preview", responses=error_responses(404))
