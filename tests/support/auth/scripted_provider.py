@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, parse_qsl, unquote_plus, urlsplit
 
 import httpx
@@ -21,6 +21,9 @@ from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.model.access import Role
 from tests.support.auth.issuer import ISSUER, document, entry, private_key, signed
 from tests.support.network.httpx_transport import HttpxTransport
+
+if TYPE_CHECKING:
+    from lcm.control_plane.auth.teams import TeamDirectory
 
 CLIENT_ID = "lcm-web"
 CLIENT_SECRET = "s3cret: of+tests%"
@@ -51,14 +54,19 @@ class ScriptedProvider:
         self._device_codes: dict[str, tuple[float, float]] = {}  # when each expires, and when it may be asked again
         self._numbers = itertools.count(1)
 
-    def sign_in(self, box: SecretBox | None = None, role_map: dict[str, Role] | None = None) -> OidcSignIn:
+    def sign_in(
+        self,
+        box: SecretBox | None = None,
+        role_map: dict[str, Role] | None = None,
+        teams: TeamDirectory | None = None,
+    ) -> OidcSignIn:
         """The sign-in of one control plane that is registered here."""
         connection = ProviderConnection(HttpxTransport(httpx.MockTransport(self)))
         config = ProviderConfig(ISSUER, CLIENT_ID, Secret(CLIENT_SECRET), PUBLIC_URL, ("profile", "email", "groups"))
         provider = Provider(config, connection)
         roles = GROUPS if role_map is None else role_map
         rules = OidcConfig(ISSUER, None, "groups", roles, CLIENT_ID)
-        verifier = OidcVerifier(rules, JwksCache(provider.jwks_url, connection))
+        verifier = OidcVerifier(rules, JwksCache(provider.jwks_url, connection), teams)
         return OidcSignIn(provider, verifier, box or make_box())
 
     def answer(self, url: str, **changes: str) -> dict[str, str]:

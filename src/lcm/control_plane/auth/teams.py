@@ -70,6 +70,11 @@ class TeamDirectory:
         assert found is not None, "the list is there, even without teams"
         return found
 
+    async def name_people_by_address(self) -> bool:
+        """Whether any team has a member by e-mail address."""
+        teams = (await self.teams()).by_id.values()
+        return any(member.email is not None for team in teams for member in team.members)
+
     def forget(self) -> None:
         """Read the teams again: one was changed."""
         self._cache.drop(_ALL)

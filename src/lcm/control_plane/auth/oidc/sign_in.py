@@ -206,7 +206,7 @@ class OidcSignIn:
                 "The identity provider sent no ID token. An admin of LCM should check its setup."
             )
         claims = await self._verifier.verify_id_token(tokens.id_token.reveal(), nonce)
-        if not self._verifier.has_roles(claims) and tokens.access_token is not None:
+        if tokens.access_token is not None and not await self._verifier.is_complete(claims):
             claims = merged_claims(claims, await self.provider.userinfo(tokens.access_token))
         return await self._verifier.caller_of(claims)
 

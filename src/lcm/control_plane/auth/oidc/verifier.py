@@ -139,9 +139,14 @@ class OidcVerifier:
             raise self._no_role(caller, groups)
         return caller
 
-    def has_roles(self, claims: Mapping[str, Any]) -> bool:
-        """Whether the claim that holds the role is there at all: some providers send it with userinfo only."""
-        return bool(_claim_values(claims, self._config.role_claim))
+    async def is_complete(self, claims: Mapping[str, Any]) -> bool:
+        """Whether the claim of roles is there, and the address if teams name people by it.
+
+        Some providers send one of them, or both, with userinfo only.
+        """
+        if not _claim_values(claims, self._config.role_claim):
+            return False
+        return "email" in claims or self._teams is None or not await self._teams.name_people_by_address()
 
     async def _valid_claims(
         self, text: str, audience: str, *, from_provider: bool = False

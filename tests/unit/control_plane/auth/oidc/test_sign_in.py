@@ -14,9 +14,13 @@ from lcm.control_plane.auth.oidc.sign_in import ATTEMPT_LIFETIME, FinishedSignIn
 from lcm.control_plane.auth.oidc.verifier import LEEWAY, NoRoleError
 from lcm.control_plane.auth.roles import IdentityProviderUnavailableError, UnauthenticatedError
 from lcm.control_plane.auth.sessions import EndedSession
+from lcm.control_plane.auth.teams import TeamDirectory, put_team
+from lcm.control_plane.records.kinds import ALL_KINDS
 from lcm.control_plane.secrets.encryption import Secret
+from lcm.control_plane.store.memory.store import MemoryStore
 from lcm.core import clock
 from lcm.model.access import Role
+from lcm.model.team import Team, TeamMember
 from tests.support.auth.issuer import ISSUER
 from tests.support.auth.scripted_provider import CLIENT_ID, PUBLIC_URL, ScriptedProvider, make_box
 
@@ -202,6 +206,23 @@ class TestRoles:
         assert (await finish(sign_in, provider)).caller.role is Role.OPERATOR
         provider.userinfo_claims = {"sub": "somebody-else", "groups": ["admins"]}
         await refused(sign_in, provider, "two different people")
+
+    async def test_an_address_that_only_userinfo_has(self, provider: ScriptedProvider) -> None:
+        """Userinfo is asked for it if a team names people by address: groups alone may be in the ID token."""
+        store = MemoryStore()
+        await store.open(ALL_KINDS)
+        directory = TeamDirectory(store)
+        sign_in = provider.sign_in(teams=directory)
+        provider.userinfo_claims = provider.claims | {"email": "ann@example.org", "email_verified": True}
+        assert (await finish(sign_in, provider)).caller.grants == ()
+        assert provider.count("/me") == 0, "nobody needs it"
+        member = TeamMember(role=Role.LEARNER, email="ann@example.org")
+        now = clock.now()
+        team = Team(id="team-a", name="a", members=(member,), created_at=now, updated_at=now)
+        await store.commit([put_team(team, None)])
+        directory.forget()
+        (grant,) = (await finish(sign_in, provider)).caller.grants
+        assert (grant.team, grant.role) == ("team-a", Role.LEARNER)
 
     async def test_a_verified_address_is_a_name_too(self, provider: ScriptedProvider, sign_in: OidcSignIn) -> None:
         provider.claims = {"sub": "u-1", "groups": ["staff"], "email": "ann@example.org", "email_verified": True}
