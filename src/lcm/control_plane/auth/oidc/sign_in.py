@@ -238,6 +238,9 @@ def merged_claims(claims: Mapping[str, Any], userinfo: Mapping[str, Any]) -> Map
     """The claims of an ID token, completed from userinfo of the same person; the ID token, which is signed, wins."""
     if userinfo and userinfo.get("sub") != claims.get("sub"):
         raise UnauthenticatedError("The identity provider described two different people. Sign in again.")
+    if "email" in claims and claims["email"] != userinfo.get("email"):
+        # That one address is verified says nothing about another: teams name people by address.
+        userinfo = {name: value for name, value in userinfo.items() if name != "email_verified"}
     return {**userinfo, **claims}
 
 

@@ -224,6 +224,15 @@ class TestRoles:
         (grant,) = (await finish(sign_in, provider)).caller.grants
         assert (grant.team, grant.role) == ("team-a", Role.LEARNER)
 
+    async def test_an_address_is_verified_by_the_answer_that_has_it(
+        self, provider: ScriptedProvider, sign_in: OidcSignIn
+    ) -> None:
+        """Teams name people by address: that userinfo has verified one says nothing about that of the ID token."""
+        provider.userinfo_claims = provider.claims | {"email": "ann@example.org", "email_verified": True}
+        for address, counts in (("boss@example.org", None), ("ann@example.org", "ann@example.org")):
+            provider.id_token_changes = {"groups": None, "email": address}
+            assert (await finish(sign_in, provider)).caller.email == counts
+
     async def test_a_verified_address_is_a_name_too(self, provider: ScriptedProvider, sign_in: OidcSignIn) -> None:
         provider.claims = {"sub": "u-1", "groups": ["staff"], "email": "ann@example.org", "email_verified": True}
         assert (await finish(sign_in, provider)).caller.name == "ann@example.org"
