@@ -63,13 +63,21 @@ class Calendar:
     """What is booked and what exists, as admission counts it.
 
     `depends_on` are documents that take no turn with the calendar: the workers that could serve a booking, whose
-    lablets change, and the team.
+    lablets change, and the `team` that it is for.
     """
 
     booked: list[BookedCapacity]
     live: list[LiveWorker]
     limits: BookingLimits
     depends_on: list[tuple[Kind, StoredDocument]]
+    team: Team | None = None
+
+    def check_length(self, length: timedelta, field: str) -> None:
+        """Raise for a class that lasts longer than its seats may, which are lablets of the team."""
+        most = None if self.team is None else self.team.limits.max_lifetime_minutes
+        if self.team is not None and most is not None and length > timedelta(minutes=most):
+            detail = f"{field}: lablets of team {self.team.name} may last {most:g} minutes at most"
+            raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
 
 
 async def read_templates(store: Store) -> tuple[WorkerTemplate, ...]:
@@ -102,13 +110,15 @@ async def read_calendar(
     live, usable = await read_live(store, region, await read_templates(store), now)
     depends_on = [(WORKERS, stored) for stored in usable]
     seats: dict[str, int] = {}
+    team = None
     stored_team = await store.get(TEAMS, asked[0].team) if asked[0].team else None
     if stored_team is not None:
         depends_on.append((TEAMS, stored_team))
-        limit = Team.model_validate_json(stored_team.body).limits.max_seats
+        team = Team.model_validate_json(stored_team.body)
+        limit = team.limits.max_seats
         seats = {} if limit is None else {stored_team.id: limit}
     limits = BookingLimits(settings.scaling.max_workers_per_region, pool or None, seats)
-    return Calendar(booked, list(live.values()), limits, depends_on)
+    return Calendar(booked, list(live.values()), limits, depends_on, team)
 
 
 async def choose_definition(

@@ -53,7 +53,9 @@ async def extended(
         detail = f"minutes: a class lasts at most {MAX_MINUTES} minutes"
         raise ProblemError(ProblemCode.INVALID, detail)
     _check_apart(booking, later, "minutes")
-    await _admit(context, tx, [replace(booking.capacity(later), start=found.ends_at)], without=None, zone=booking.zone)
+    asked = replace(booking.capacity(later), start=found.ends_at)
+    lasts = later.ends_at - later.starts_at
+    await _admit(context, tx, [asked], without=None, zone=booking.zone, lasts=lasts)
     return booking.with_occurrence(later, tx.now)
 
 
@@ -98,8 +100,12 @@ async def _admit(
     preferred: Sequence[datetime] = (),
     zone: str,
     warm_up: timedelta | None = None,
+    lasts: timedelta | None = None,
 ) -> None:
+    """Raise unless it fits; `lasts` is the new length of the class, None for the one that was admitted."""
     calendar = await read_calendar(context, asked, tx.now, without=without)
+    if lasts is not None:
+        calendar.check_length(lasts, "minutes")
     answer = decide_admission(asked, calendar, tx.now, preferred)
     if not answer.confirmed:
         raise describe_refusal(answer, zone, warm_up)

@@ -113,6 +113,7 @@ async def assess_request(
         return Assessment(proposal, _without_template(proposal))
     asked = proposal.capacities(proposal.occurrences)
     calendar = await read_calendar(context, asked, now, without=None)
+    calendar.check_length(timedelta(minutes=request.duration_minutes), "duration_minutes")
     admission = decide_admission(asked, calendar, now, preferred_starts(proposal.occurrences[0], proposal.warm_up))
     free = [] if admission.confirmed else _free_times(proposal, admission, calendar, now)
     count = without_license(context, calendar, asked[0])

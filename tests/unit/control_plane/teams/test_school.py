@@ -19,7 +19,7 @@ from lcm.model.lablet.placement import rejection_reason
 from lcm.model.lablet.record import LabletRequirements
 from tests.support.records.lablet_records import a_ready_worker
 from tests.support.records.workers import NOW
-from tests.unit.control_plane.teams.school import TOPOLOGY, School, open_school
+from tests.unit.control_plane.teams.school import TOPOLOGY, School, booking_request, open_school
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -257,3 +257,23 @@ async def test_the_preview_of_a_token_says_whether_its_team_exists(school: Schoo
     for team in ("blue", school.teams["blue"]):
         preview = await school.admin("POST", "/api/tokens/preview", **body, team=team)
         assert preview["effect"].endswith("has the role instructor in the team blue.")
+
+
+async def test_a_class_lasts_no_longer_than_lablets_of_its_team(school: School) -> None:
+    """Its seats are lablets of the team: who books a class must not get past the limit."""
+    await school.admin("PATCH", "/api/teams/blue", limits={"max_lifetime_minutes": 90})
+    await school.admin("PATCH", "/api/settings", scaling={"max_workers_per_region": 60})
+    body = booking_request("long", "ospf", None)
+    for path in ("/api/bookings", "/api/bookings/preview"):
+        refused = await school.ask("instructor", "POST", path, json={**body, "duration_minutes": 91})
+        assert (refused.status_code, refused.json()["code"]) == (409, "not_possible_now")
+        assert "duration_minutes: lablets of team blue may last 90 minutes at most" in refused.text
+    made = await school.ask("instructor", "POST", "/api/bookings", json=body)
+    assert made.status_code == 201
+    for minutes, status in ((31, 409), (30, 200)):
+        path = f"/api/bookings/{made.json()['id']}/extend"
+        extended = await school.ask("instructor", "POST", path, json={"minutes": minutes})
+        assert extended.status_code == status
+        assert (status == 409) == ("minutes: lablets of team blue may last 90 minutes at most" in extended.text)
+    free = await school.ask("secret-person", "POST", "/api/bookings", json={**body, "duration_minutes": 600})
+    assert free.status_code == 201, "the limit is that of one team"
