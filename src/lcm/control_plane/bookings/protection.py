@@ -98,11 +98,17 @@ async def check_not_booked(
         raise _booked_problem(shortage, f"the workers of {region} are")
 
 
+async def takes_room(store: Store, lablet: Lablet) -> bool:
+    """Whether a longer use of its worker is compared with classes: then all workers of their regions are read."""
+    is_walk_in = lablet.booking_id is None and lablet.worker_id is not None and lablet.assigned
+    return is_walk_in and await has_open_bookings(store)
+
+
 async def read_extension_limit(store: Store, scaling: ScalingSettings, lablet: Lablet, now: datetime) -> BookedUntil:
     """Until when a lablet may keep its worker because of bookings. One without a worker is limited when it gets one."""
     if lablet.booking_id is not None:
         return await _end_of_class(store, lablet)
-    if lablet.worker_id is None or not lablet.assigned or not await has_open_bookings(store):
+    if lablet.worker_id is None or not await takes_room(store, lablet):
         return BookedUntil()
     room = WalkInRoom(await read_snapshot(store, scaling, now), now)
     counted = room.is_needed(lablet.worker_id, FOREVER)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from lcm.control_plane.bookings.protection import read_extension_limit
+from lcm.control_plane.bookings.protection import read_extension_limit, takes_room
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.service import max_lifetime_of
@@ -34,15 +35,24 @@ async def preview_lablet_action(
 ) -> ChangePreview:
     """What the action would do now. Nothing is changed."""
     if request.action is LabletAction.EXTEND:
-        limit = await max_lifetime_of(context.store, lablet, context.max_lablet_lifetime)
-        now, scaling = clock.now(), (await context.settings()).scaling
-        booked = await read_extension_limit(context.store, scaling, lablet, now)
-        return preview_extension(lablet, request, now, limit, booked)
+        now = clock.now()
+        return preview_extension(lablet, request, now, *await read_extension_bounds(context, lablet, now))
     if request.action is LabletAction.RESET:
         worker_name, hold = await holder_of(context.store, lablet)
         return preview_reset(lablet, worker_name, hold, clock.now())
     ((_, found),) = await preview_terminations(context.store, [lablet])
     return found
+
+
+async def read_extension_bounds(
+    context: ControlPlaneContext, lablet: Lablet, now: datetime
+) -> tuple[MaxLifetime | None, BookedUntil]:
+    """How long the lablet may last in all, and until when it may keep its worker because of classes."""
+    limit = await max_lifetime_of(context.store, lablet, context.max_lablet_lifetime)
+    read = partial(read_extension_limit, context.store, (await context.settings()).scaling, lablet, now)
+    if await takes_room(context.store, lablet):
+        return limit, await context.reads.run_alone(read)
+    return limit, await read()
 
 
 def preview_extension(

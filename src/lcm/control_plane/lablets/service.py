@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.auth.seats.links import revoke_all
-from lcm.control_plane.bookings.protection import read_extension_limit
+from lcm.control_plane.bookings.protection import read_extension_limit, takes_room
 from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.access import LabletAccessReader
 from lcm.control_plane.lablets.definitions import resolve_definition
@@ -135,7 +136,18 @@ class LabletService:
             end = None if after.expires_at is None else after.expires_at.isoformat()
             return tx.save_lablet(after, "extend", request.reason or "", expires_at=end)
 
-        return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+        extended = partial(run_idempotent, self._context.unit_of_work, caller.actor, key, attempt)
+        if await takes_room(self._context.store, await self._changeable(caller, lablet_id)):
+            return await self._context.reads.run_alone(extended)
+        return await extended()
+
+    async def _changeable(self, caller: Caller | SeatCaller, lablet_id: str) -> Lablet:
+        stored = await self._context.store.get(LABLETS, lablet_id)
+        if stored is None:
+            raise lablet_not_found(lablet_id)
+        lablet = Lablet.model_validate_json(stored.body)
+        require_may_change(caller, lablet)
+        return lablet
 
     async def reset(
         self,

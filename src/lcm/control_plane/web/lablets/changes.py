@@ -9,13 +9,18 @@ from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.lablets.change_previews import preview_lablet_action
+from lcm.control_plane.lablets.change_previews import (
+    preview_extension,
+    preview_lablet_action,
+    read_extension_bounds,
+)
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.auth import EnderUser
 from lcm.control_plane.web.forms import form_field, form_key, form_reason, form_version, parse_number, read_form
 from lcm.control_plane.web.forms import require_typed as require_typed_text
 from lcm.control_plane.web.lablets.detail_page import read_lablet
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
+from lcm.core import clock
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.requests import ExtendLabletRequest, LabletAction, PreviewLabletRequest
 from lcm.model.problems import ProblemCode
@@ -38,9 +43,11 @@ async def render_extension_dialog(services: Services, lablet: Lablet, base_url: 
     `base_url` is where the lablet's own addresses begin.
     """
     found: dict[int, Any] = {}
+    now = clock.now()
+    limit, booked = await read_extension_bounds(services.context, lablet, now)
     for minutes in EXTENSION_CHOICES:
         request = PreviewLabletRequest(action=LabletAction.EXTEND, minutes=minutes)
-        preview = await preview_lablet_action(services.context, lablet, request)
+        preview = preview_extension(lablet, request, now, limit, booked)
         if not preview.refusal:
             found[minutes] = preview
         elif not found:
