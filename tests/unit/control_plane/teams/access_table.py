@@ -12,6 +12,7 @@ ROUTES: Final = {
         POST /api/session/command-line/redeem
         GET /docs
         GET /favicon.ico
+        GET /openapi.json
         GET /seat
         POST /seat/leave
         POST /seat/open

@@ -94,3 +94,4 @@ async def test_each_route_of_a_controller_lets_in_whom_the_table_names_and_nobod
                         wrong.append((title, name, method, path, response.status_code, response.text[:100]))
     assert not wrong, wrong[:10]
     assert cells == 9 * (8 + 8 + 9), cells
+    print(f"{cells} cells, 0 surprises")

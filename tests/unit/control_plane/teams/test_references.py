@@ -29,7 +29,9 @@ async def school() -> AsyncIterator[School]:
         yield school
 
 
-def requests_about(school: School, definition: str, team: str, link: str) -> list[tuple[str, str, dict[str, Any]]]:
+def requests_about(
+    school: School, lablet: str, definition: str, team: str, link: str
+) -> list[tuple[str, str, dict[str, Any]]]:
     """Requests of an instructor that name a definition, a team or a seat link in a body, a query or below the own."""
     own = school.ids["alpha-mine"]
     new = {"name": "new", "version": "1", "topology": TOPOLOGY, "team": team}
@@ -62,6 +64,9 @@ def requests_about(school: School, definition: str, team: str, link: str) -> lis
         ),
         ("GET", f"/lablets/new/preview?definition={definition}", {"html": True}),
         ("GET", f"/lablets/new?definition={definition}@1&team={team}", {"html": True}),
+        ("GET", f"/lablets/confirm-end?ids={lablet}", {"html": True}),
+        ("POST", "/lablets/end", {"html": True, "data": {"targets": f"{lablet}:1", "typed": "1"}}),
+        ("GET", f"/lablets/rows?ids={lablet}", {"html": True}),
         ("GET", f"/lablets?team={team}&definition={definition}", {"html": True}),
         (
             "GET",
@@ -76,8 +81,8 @@ async def test_what_a_body_or_a_query_names_of_others_is_answered_as_unknown(
 ) -> None:
     """With the same text, after the same reads."""
     made = await school.ask("secret-person", "POST", f"/api/lablets/{school.ids['secret-b']}/seat-links")
-    known = ("secret-bgp", school.teams["secret-team"], made.json()["link"]["id"])
-    unknown = ("unknown", "team-unknown", "seat-unknown")
+    known = (school.ids["secret-b"], "secret-bgp", school.teams["secret-team"], made.json()["link"]["id"])
+    unknown = ("l-unknown", "unknown", "team-unknown", "seat-unknown")
     wrong = []
     for first, second in zip(requests_about(school, *known), requests_about(school, *unknown), strict=True):
         answers: list[httpx.Response] = []
