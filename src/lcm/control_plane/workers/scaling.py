@@ -162,6 +162,8 @@ async def _existing_worker(
     async for worker in _find_workers(tx.store, template, region, _INCOMING_STATUSES, running):
         if is_condition_true(worker.conditions, ConditionType.STUCK) or worker.is_booked(tx.earliest_now):
             continue
+        if worker.team:
+            continue  # who asks without a need has no team
         if closed_reason(worker, schedules, tx.earliest_now) is None:
             return worker
     return None
@@ -170,10 +172,15 @@ async def _existing_worker(
 async def _find_paused_by_policy(
     tx: Transaction, template: WorkerTemplate, region: str, preferred: str | None, schedules: Sequence[Schedule]
 ) -> Worker | None:
-    """The preferred worker if it can be resumed; otherwise the first that can. Not one outside its windows."""
+    """The preferred worker if it can be resumed; otherwise the first that can. Not one outside its windows.
+
+    One that is dedicated to a team is resumed only if it was chosen: for whose lablet another would be is not known.
+    """
     found: Worker | None = None
     stopped = DesiredStatus.STOPPED.value
     async for worker in _find_workers(tx.store, template, region, (WorkerStatus.STOPPED,), stopped):
+        if worker.team and worker.id != preferred:
+            continue
         if is_resumable(worker, tx.earliest_now) and closed_reason(worker, schedules, tx.earliest_now) is None:
             if preferred in (None, worker.id):
                 return await tx.worker(worker.id)

@@ -199,3 +199,12 @@ async def test_the_planned_worker_is_resumed_or_none(desk: Desk) -> None:
     launched = await grow(desk, need="lablet-3", resume=False)
     assert launched.id not in {"w-a", "w-b", "w-c"}
     assert (await desk.entries(AUDIT))[-1]["details"] == {"resumed": False}
+
+
+async def test_no_worker_of_another_team_is_resumed_in_place_of_the_chosen_one(desk: Desk) -> None:
+    """The lablets that need a worker could not be placed on it, and would wait for it without end."""
+    stopped = {"status": "STOPPED", "desired_status": "STOPPED", "paused_by_policy": True}
+    await desk.add(a_worker(id="w-a", name="a", team="team-blue", **stopped))
+    assert (await grow(desk, need="lablet-1", worker_id="w-gone")).id != "w-a", "the chosen one was started meanwhile"
+    assert (await grow(desk, need="lablet-2", worker_id="w-a")).id == "w-a"
+    assert (await grow(desk)).id != "w-a", "it starts, but for its team"
