@@ -181,7 +181,12 @@ def show_rejections(printer: Printer, rejections: Sequence[Rejection], total: in
 
 def preview_lines(preview: LabletPreview) -> list[tuple[str, str]]:
     """A placement preview in a few lines, for a dry run."""
-    return [("then", preview.effect), ("cost", preview.cost)]
+    return [("then", preview.effect), *_cost_details(preview)]
+
+
+def _cost_details(preview: LabletPreview) -> list[tuple[str, str]]:
+    """The cost, which people with roles in teams only do not see."""
+    return [("cost", preview.cost)] if preview.cost else []
 
 
 def show_seat_costs(printer: Printer, costs: Sequence[SeatCost]) -> None:
@@ -203,7 +208,7 @@ def show_preview(printer: Printer, preview: LabletPreview) -> None:
     details = [("requirements", requirements_text(preview.requirements))]
     if preview.template is not None:
         details.append(("template", preview.template))
-    printer.details([*details, ("cost", preview.cost)])
+    printer.details([*details, *_cost_details(preview)])
     if preview.seat_costs:
         printer.line()
         show_seat_costs(printer, preview.seat_costs)

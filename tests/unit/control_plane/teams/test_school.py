@@ -10,12 +10,13 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from lcm.cli.output.lablet_views import preview_lines
 from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
 from lcm.control_plane.auth.teams import TeamDirectory
 from lcm.control_plane.store.port import Sort, Where
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
-from lcm.model.lablet.placement import rejection_reason
+from lcm.model.lablet.placement import LabletPreview, rejection_reason
 from lcm.model.lablet.record import LabletRequirements
 from tests.support.records.lablet_records import a_ready_worker
 from tests.support.records.workers import NOW
@@ -277,3 +278,13 @@ async def test_a_class_lasts_no_longer_than_lablets_of_its_team(school: School) 
         assert (status == 409) == ("minutes: lablets of team blue may last 90 minutes at most" in extended.text)
     free = await school.ask("secret-person", "POST", "/api/bookings", json={**body, "duration_minutes": 600})
     assert free.status_code == 201, "the limit is that of one team"
+
+
+async def test_a_preview_says_nothing_of_a_cost_that_an_instructor_does_not_see(school: School) -> None:
+    school.tokens["operator"] = school.plane.tokens[Role.OPERATOR]
+    for name, shown in (("instructor", False), ("operator", True)):
+        page = await school.ask(name, "GET", "/lablets/new/preview?definition=ospf&team=blue", html=True)
+        assert (page.status_code, "Preview:" in page.text, "Cost:" in page.text) == (200, True, shown), name
+        preview = await school.ask(name, "POST", "/api/lablets/preview", json={"definition": "ospf", "team": "blue"})
+        lines = preview_lines(LabletPreview.model_validate(preview.json()))
+        assert [name for name, _ in lines] == ["then", "cost"][: 1 + shown]
