@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from lcm.control_plane.auth.teams import put_team
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.records.idempotency import run_idempotent
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import FieldValue, Kind, Store
     from lcm.model.team import CreateTeamRequest, RequestedMember, UpdateTeamRequest
+
+log = structlog.get_logger(__name__)
+
+MAX_ROLES_LISTED = 100
+"""Roles that one entry of the audit names, so that it stays small."""
 
 _LIVE_LABLETS = {"status": [status.value for status in sorted(FINAL_LABLET_STATUSES)]}
 _LIVE_BOOKINGS = {"status": [BookingStatus.CANCELLED.value, BookingStatus.ENDED.value]}
@@ -81,13 +88,18 @@ class TeamService:
                 created_by=caller.name,
             )
             tx.stage(put_team(team, None))
-            tx.audit("team_created", team.id, name=team.name)
+            tx.audit("team_created", team.id, name=team.name, **_role_changes((), team.members))
+            created.append(team)
             return team
 
+        created: list[Team] = []
         try:
-            return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+            body = await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
         finally:
             self._directory.forget()
+        for team in created[-1:]:
+            log.info("team created", team=team.name, by=caller.name, **_role_changes((), team.members))
+        return body
 
     async def update(
         self,
@@ -112,30 +124,38 @@ class TeamService:
                 await tx.take_calendar()  # bookings were admitted by its limits
             changed = team.model_copy(update={**changes, "version": team.version + 1, "updated_at": tx.now})
             tx.stage(put_team(changed, stored.revision))
-            tx.audit("team_changed", team.id, name=changed.name, changed=sorted(changes))
+            roles = _role_changes(team.members, changed.members)
+            tx.audit("team_changed", team.id, name=changed.name, changed=sorted(changes), **roles)
+            done.append((changed.name, {"changed": sorted(changes), **roles}))
             return changed
 
+        done: list[tuple[str, dict[str, Any]]] = []
         try:
-            return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
+            body = await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
         finally:
             self._directory.forget()
+        for name, details in done[-1:]:
+            log.info("team changed", team=name, by=caller.name, **details)
+        return body
 
     async def delete(self, caller: Caller, reference: str) -> None:
         """Delete a team that has no definition, no lablet or booking that goes on, and no worker of its own."""
         team_id = find_team(await self._directory.teams(), caller, reference).id
 
-        async def attempt(tx: Transaction) -> None:
+        async def attempt(tx: Transaction) -> str:
             stored, team = await read_team(tx, team_id)
             if used := await _still_used(tx.store, team_id):
                 detail = f"team {team.name} still has {', '.join(used)}; end, cancel or assign them first"
                 raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
             tx.stage(Delete(TEAMS, team_id, stored.revision))
             tx.audit("team_deleted", team_id, name=team.name)
+            return team.name
 
         try:
-            await self._context.unit_of_work.run(caller.actor, attempt)
+            name = await self._context.unit_of_work.run(caller.actor, attempt)
         finally:
             self._directory.forget()
+        log.info("team deleted", team=name, by=caller.name)
 
     async def still_used(self, caller: Caller, reference: str) -> list[str]:
         """What keeps a team from being deleted, such as `2 lablets`."""
@@ -180,6 +200,25 @@ def _member(requested: RequestedMember, before: TeamMember | None) -> TeamMember
     if before is not None:
         return before.model_copy(update={"role": requested.role})
     return TeamMember(role=requested.role, group=requested.group, email=requested.email)
+
+
+def _role_changes(before: Sequence[TeamMember], after: Sequence[TeamMember]) -> dict[str, Any]:
+    """Who got which role and who lost one, for the audit and the log: texts such as `instructor group teachers`."""
+    had, has = ([_role_text(each) for each in members] for members in (before, after))
+    changes = {
+        "granted": [each for each in has if each not in had],
+        "withdrawn": [each for each in had if each not in has],
+    }
+    return {name: _bounded(texts) for name, texts in changes.items() if texts}
+
+
+def _role_text(member: TeamMember) -> str:
+    return f"{member.role} {member.email}" if member.email else f"{member.role} group {member.group}"
+
+
+def _bounded(texts: list[str]) -> list[str]:
+    more = len(texts) - MAX_ROLES_LISTED
+    return texts if more <= 0 else [*texts[:MAX_ROLES_LISTED], f"and {more} more"]
 
 
 def _changes(team: Team, request: UpdateTeamRequest) -> dict[str, Any]:

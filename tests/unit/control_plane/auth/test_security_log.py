@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from lcm.control_plane.auth.roles import Caller
 from lcm.control_plane.auth.security_log import (
@@ -18,6 +19,7 @@ from lcm.control_plane.auth.security_log import (
 )
 from lcm.control_plane.records.kinds import AUDIT
 from lcm.control_plane.store.port import StoreUnavailableError
+from lcm.control_plane.teams.service import MAX_ROLES_LISTED
 from lcm.model.access import CallerKind, Role
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 
@@ -137,3 +139,33 @@ async def test_the_audit_has_sign_ins_refusals_and_reads_of_secrets() -> None:
         found = await actions(plane)
     assert {("signed_in", "viewer"), ("signed_out", "viewer"), ("sign_ins_refused", "sign-in")} <= set(found)
     assert ("secrets_read", "controller") in found
+
+
+async def test_who_gets_and_who_loses_a_role_in_a_team_is_in_audit_and_log() -> None:
+    async with serving_plane() as plane:
+        teacher, ann = {"role": "instructor", "group": "teachers"}, {"role": "learner", "email": "ann@example.org"}
+        many = [{"role": "learner", "email": f"p{number}@example.org"} for number in range(MAX_ROLES_LISTED + 5)]
+        with capture_logs() as logged:
+            body = {"name": "blue", "members": [teacher]}
+            for _ in range(2):  # a repetition is no second team
+                made = await plane.ask(
+                    "POST", "/api/teams", role=Role.ADMIN, json=body, headers={"Idempotency-Key": "one"}
+                )
+                assert made.status_code == 201
+            for members in ([ann | {"role": "instructor"}, teacher], [ann], [ann, *many]):
+                await plane.ask("PATCH", "/api/teams/blue", role=Role.ADMIN, json={"members": members})
+            await plane.ask("PATCH", "/api/teams/blue", role=Role.ADMIN, json={"limits": {"max_lablets": 3}})
+            await plane.ask("DELETE", "/api/teams/blue", role=Role.ADMIN)
+        entries = [each for each in await audit(plane.services.context.store) if each["action"].startswith("team_")]
+    roles = [
+        (["instructor group teachers"], []),
+        (["instructor ann@example.org"], []),
+        (["learner ann@example.org"], ["instructor ann@example.org", "instructor group teachers"]),
+        ([*(f"learner p{number}@example.org" for number in range(MAX_ROLES_LISTED)), "and 5 more"], []),
+        ([], []),
+        ([], []),
+    ]
+    said = [each for each in logged if each["event"].startswith("team ")]
+    for found in ([each["details"] for each in entries], said):
+        assert [(each.get("granted", []), each.get("withdrawn", [])) for each in found] == roles
+    assert {each["by"] for each in said} == {"admin"}

@@ -26,7 +26,7 @@ from lcm.model.access import SessionKind
 from lcm.model.audit import Actor, ActorKind, AuditEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lcm.control_plane.auth.oidc.sign_in import OidcSignIn
     from lcm.control_plane.auth.session_record import ProviderGrant
@@ -184,7 +184,15 @@ class SessionRenewal:
             changes = {"role": caller.role, "name": caller.name, "groups": caller.groups, "email": caller.email}
             return _with(session.model_copy(update=changes), self._next_grant(key, session, found.tokens, checked=True))
 
-        await self._update(key, renewed, found.tokens)
+        def audit(session: StoredSession) -> list[NewJournalEntry]:
+            change = f"{session.role or 'no role'} → {found.caller.role or 'no role'}"
+            changed[:] = [] if session.role is found.caller.role else [change]
+            return [_session_entry("role_changed", session, f"{each} for the whole fleet") for each in changed]
+
+        changed: list[str] = []
+        await self._update(key, renewed, found.tokens, audit)
+        for change in changed:
+            log.info("role changed", name=found.caller.name, identity=found.caller.identity, change=change)
 
     async def _keep_tokens(self, key: str, tokens: TokenSet) -> None:
         def kept(session: StoredSession) -> StoredSession:
@@ -223,13 +231,17 @@ class SessionRenewal:
         return grant.model_copy(update={"checked_at": clock.now()}) if checked else grant
 
     async def _update(
-        self, key: str, change: Callable[[StoredSession], StoredSession], issued: TokenSet | None
+        self,
+        key: str,
+        change: Callable[[StoredSession], StoredSession],
+        issued: TokenSet | None,
+        audit: Callable[[StoredSession], Sequence[NewJournalEntry]] = lambda _: (),
     ) -> None:
         """Change a session whatever else is written to it meanwhile; give back what was issued if it has ended."""
         while (stored := await self._store.get(SESSIONS, key)) is not None:
-            changed = change(StoredSession.model_validate_json(stored.body))
+            session = StoredSession.model_validate_json(stored.body)
             try:
-                await self._store.commit([put_session(key, changed, stored.revision)])
+                await self._store.commit([put_session(key, change(session), stored.revision)], entries=audit(session))
             except RevisionConflictError:
                 continue
             return
@@ -238,18 +250,22 @@ class SessionRenewal:
 
     async def _end(self, key: str, reason: str) -> None:
         while (stored := await self._store.get(SESSIONS, key)) is not None:
-            session, now = StoredSession.model_validate_json(stored.body), clock.now()
-            details = {"identity": session.caller.identity, "address": session.address}
-            entry = AuditEntry(
-                at=now, actor=_ACTOR, action="session_ended", subject=session.name, reason=reason, details=details
-            )
-            line = NewJournalEntry(AUDIT, entry.subject, entry.model_dump_json().encode(), now)
+            session = StoredSession.model_validate_json(stored.body)
+            line = _session_entry("session_ended", session, reason)
             try:
                 await self._store.commit([Delete(SESSIONS, key, stored.revision)], entries=[line])
             except RevisionConflictError:
                 continue
             log.info("session ended", name=session.name, identity=session.caller.identity, reason=reason)
             return
+
+
+def _session_entry(action: str, session: StoredSession, reason: str) -> NewJournalEntry:
+    """An entry of the audit about the person of a session."""
+    now = clock.now()
+    details = {"identity": session.caller.identity, "address": session.address}
+    entry = AuditEntry(at=now, actor=_ACTOR, action=action, subject=session.name, reason=reason, details=details)
+    return NewJournalEntry(AUDIT, entry.subject, entry.model_dump_json().encode(), now)
 
 
 def _with(session: StoredSession, grant: ProviderGrant) -> StoredSession:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from lcm.control_plane.auth.oidc import fetch
 from lcm.control_plane.auth.oidc.renewal import CLAIM_LIFETIME, RENEW_AFTER, SILENCE_PAUSE, SessionRenewal
@@ -105,12 +106,22 @@ async def test_a_person_who_comes_back_is_checked_first(provider: ScriptedProvid
     assert await replicas[0].role(session) is None, "not even once with the old groups"
 
 
-async def test_another_group_is_another_role(provider: ScriptedProvider, replicas: list[Replica]) -> None:
+async def test_another_group_is_another_role(
+    provider: ScriptedProvider, replicas: list[Replica], store: GatedStore
+) -> None:
     session = await signed_in(replicas[0], provider)
     provider.claims["groups"] = ["admins"]
     assert await replicas[0].role(session) is Role.OPERATOR
     await asyncio.sleep(DUE)
-    assert await replicas[0].role(session) is Role.ADMIN
+    with capture_logs() as logged:
+        assert await replicas[0].role(session) is Role.ADMIN
+    (entry,) = await audit(store)
+    assert (entry["action"], entry["subject"]) == ("role_changed", "ann")
+    assert entry["reason"] == "operator → admin for the whole fleet"
+    assert [each["change"] for each in logged if each["event"] == "role changed"] == ["operator → admin"]
+    await asyncio.sleep(DUE)
+    assert await replicas[1].role(session) is Role.ADMIN
+    assert len(await audit(store)) == 1, "the same role again is no change"
 
 
 async def test_all_control_planes_at_once_use_the_refresh_token_once(
