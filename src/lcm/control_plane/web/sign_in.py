@@ -175,8 +175,9 @@ async def _finish_on_command_line(request: Request, finished: FinishedSignIn, as
     """
     address = client_address(request)
     session, code = await find_sign_ins(request).finish_in_browser(finished, address, asked.code_challenge)
-    get_services(request).authenticator.security_log.signed_in(session.caller, address)
-    caller = session.caller
+    authenticator = get_services(request).authenticator
+    caller = await authenticator.in_teams(session.caller)  # no session has the roles in teams
+    authenticator.security_log.signed_in(caller, address)
     return render_fragment(
         "command_line_sign_in.html",
         name=caller.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import re
@@ -11,9 +12,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from lcm.control_plane.auth.oidc.sign_in import code_challenge
+from lcm.control_plane.auth.teams import TeamDirectory
 from lcm.control_plane.records.kinds import AUDIT
+from lcm.control_plane.store.memory.store import MemoryStore
 from lcm.model.access import Role
 from tests.support.auth.issuer import ISSUER
 from tests.support.auth.scripted_provider import ScriptedProvider
@@ -22,6 +26,8 @@ from tests.support.virtual.control_plane import serving_plane
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from lcm.control_plane.auth.oidc.sign_in import OidcSignIn
+    from lcm.control_plane.secrets.encryption import SecretBox
     from tests.support.virtual.control_plane import TestPlane
 
 START = "/sign-in/oidc"
@@ -175,6 +181,33 @@ async def test_a_command_line_gets_its_session_through_the_browser(
     assert (await site.ask("GET", "/api/whoami", role=None, headers=bearer)).json()["name"] == "ann"
     body = {"name": "alpha", "template_name": "small"}
     assert (await site.ask("POST", "/api/workers", role=None, headers=bearer, json=body)).status_code == 201
+
+
+async def test_a_command_line_of_a_person_with_roles_in_teams_only(provider: ScriptedProvider) -> None:
+    """The page on which they agree, the answer and the log say which roles these are."""
+    store = MemoryStore()
+    provider.claims["groups"] = ["teachers"]
+
+    def make_sign_in(box: SecretBox) -> OidcSignIn:
+        return provider.sign_in(box, teams=TeamDirectory(store))
+
+    async with serving_plane(store=store, make_sign_in=make_sign_in) as site:
+        member = {"role": "instructor", "group": "teachers"}
+        team = await site.ask("POST", "/api/teams", role=Role.ADMIN, json={"name": "blue", "members": [member]})
+        grant = {"team": team.json()["id"], "role": "instructor", "email": None}
+        provider.device_answer = "approved"
+        device = (await site.ask("POST", "/api/session/command-line", role=None)).json()["device"]
+        transport = httpx.ASGITransport(site.app, raise_app_exceptions=False)
+        await asyncio.sleep(device["interval"])
+        with capture_logs() as logged:
+            body = {"handle": device["handle"]}
+            polled = await site.ask("POST", "/api/session/command-line/poll", role=None, json=body)
+            async with httpx.AsyncClient(transport=transport, base_url="http://lcm.test") as browser:
+                sent = await browser.get(COMMAND_LINE, params=ASKED)
+                page = await browser.get(CALLBACK, params=provider.answer(sent.headers["location"]))
+        assert (polled.json()["session"]["role"], polled.json()["session"]["grants"]) == (None, [grant])
+        assert "asks to be signed in as <strong>ann (instructor)</strong>" in page.text
+        assert [each["role"] for each in logged if each["event"] == "signed in"] == ["instructor"] * 2
 
 
 @pytest.mark.parametrize(

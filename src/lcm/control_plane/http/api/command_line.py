@@ -26,6 +26,7 @@ from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
     from lcm.control_plane.auth.oidc.command_line import CommandLineSignIns
+    from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.auth.sessions import OpenSession
 
 COMMAND_LINE_PATH = "/sign-in/command-line"
@@ -58,33 +59,34 @@ async def start_sign_in(request: Request) -> CommandLineSignIn:
 @router.post("/poll")
 async def poll_sign_in(request: Request, body: PollSignInRequest) -> SignInPoll:
     """Ask whether the person has entered the code. Any control plane of the installation can answer."""
-    address = client_address(request)
-    security_log = get_services(request).authenticator.security_log
+    address, authenticator = client_address(request), get_services(request).authenticator
     try:
         polled = await find_sign_ins(request).poll(body.handle.get_secret_value(), address)
     except NoRoleError as error:
-        security_log.no_role(error, address)
+        authenticator.security_log.no_role(error, address)
         raise
     except UnauthenticatedError as error:
-        security_log.refused(address, None, request.url.path, reason=str(error))
+        authenticator.security_log.refused(address, None, request.url.path, reason=str(error))
         raise
     if polled.session is None:
         return SignInPoll(slow_down=polled.slow_down)
+    caller = await authenticator.in_teams(polled.session.caller)
     if polled.is_new:
-        security_log.signed_in(polled.session.caller, address)
-    return SignInPoll(session=_describe(polled.session))
+        authenticator.security_log.signed_in(caller, address)
+    return SignInPoll(session=_describe(polled.session, caller))
 
 
 @router.post("/redeem")
 async def redeem_sign_in(request: Request, body: RedeemSignInRequest) -> CommandLineSession:
     """Exchange the code that a browser brought to the loopback port of the command line."""
     code, verifier = body.code.get_secret_value(), body.code_verifier.get_secret_value()
+    authenticator = get_services(request).authenticator
     try:
-        return _describe(await find_sign_ins(request).redeem(code, verifier))
+        session = await find_sign_ins(request).redeem(code, verifier)
     except UnauthenticatedError as error:
-        security_log = get_services(request).authenticator.security_log
-        security_log.refused(client_address(request), None, request.url.path, reason=str(error))
+        authenticator.security_log.refused(client_address(request), None, request.url.path, reason=str(error))
         raise
+    return _describe(session, await authenticator.in_teams(session.caller))
 
 
 def find_sign_ins(request: Request) -> CommandLineSignIns:
@@ -96,8 +98,8 @@ def find_sign_ins(request: Request) -> CommandLineSignIns:
     return found
 
 
-def _describe(session: OpenSession) -> CommandLineSession:
-    caller = session.caller
+def _describe(session: OpenSession, caller: Caller) -> CommandLineSession:
+    """The session; `caller` is its person with the roles in teams, which are in no session."""
     assert caller.expires_at is not None, "sessions of the identity provider end"
     return CommandLineSession(
         token=SecretStr(session_token(session.id.reveal()).reveal()),
