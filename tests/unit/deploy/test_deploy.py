@@ -88,6 +88,13 @@ def test_a_query_names_only_metrics_and_labels_that_exist(query: str) -> None:
     assert query.count("{") == query.count("}")
 
 
+def test_no_metric_tells_of_a_team() -> None:
+    """Nobody needs a token for metrics: which teams there are, and how much they have, is not for everybody."""
+    labels = {label for family in platform_metrics().values() for label in family["labels"]}
+    assert {"worker_id", "tier"} <= labels, "labels are read"
+    assert not labels & {"team", "team_id", "owner", "booking", "booking_id", "lablet", "lablet_id"}
+
+
 def test_every_alert_says_what_happened_and_where_to_read_on() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     chapters = {slug(title) for title in re.findall(r"^#+ (.+)$", page, flags=re.MULTILINE)}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter
 
 from lcm.core.hosting import HostedService
-from lcm.http.server import make_process_app
+from lcm.http.server import make_process_app, process_routes
 
 
 class Service(HostedService):
@@ -74,3 +77,21 @@ async def test_whether_it_is_ready_is_a_metric_too(registry: CollectorRegistry) 
         service.reasons = ["toy: the disk is full"]
         assert "\nlcm_ready 0.0\n" in (await http.get("/metrics")).text
         assert "\nlcm_ready 1.0\n" in (await neighbour.get("/metrics")).text
+
+
+async def test_scrapes_at_once_are_one() -> None:
+    """Nobody needs a token for them, and one of 5,000 workers takes more than a second."""
+    scrapes = 0
+
+    async def before() -> None:
+        nonlocal scrapes
+        scrapes += 1
+        await asyncio.sleep(1)
+
+    app = FastAPI()
+    app.include_router(process_routes([Service()], {"service": "toy"}, CollectorRegistry(), before_scrape=before))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://toy") as http:
+        answers = await asyncio.gather(*(http.get("/metrics") for _ in range(10)))
+        assert ({each.status_code for each in answers}, scrapes) == ({200}, 1)
+        await http.get("/metrics")
+        assert scrapes == 2, "a later one reads again"
