@@ -6,10 +6,11 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from lcm.control_plane.auth.roles import Caller
 from lcm.control_plane.auth.session_cookies import session_cookie
 from lcm.control_plane.auth.session_record import session_token
 from lcm.core import clock
-from lcm.model.access import Role
+from lcm.model.access import CallerKind, Role
 from tests.support.auth.scripted_provider import ScriptedProvider
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 
@@ -125,6 +126,33 @@ async def test_a_stream_of_a_command_line_ends_with_its_session() -> None:
         provider.claims["groups"] = ["students"]
         await asyncio.sleep(300)
         assert not second.is_open, "the group is lost, and so is the stream"
+
+
+async def test_a_stream_ends_when_what_its_person_may_see_changes() -> None:
+    """Who leaves a team, gets another role in it, or loses it with its group; others go on (teams.md#members)."""
+    async with serving_plane() as plane:
+        groups = {"left": "learner", "raised": "learner", "stays": "learner"}
+        members = {name: {"role": role, "group": name} for name, role in groups.items()}
+        team = {"name": "blue", "members": list(members.values())}
+        assert (await plane.ask("POST", "/api/teams", role=Role.ADMIN, json=team)).status_code == 201
+        streams = {}
+        for name in groups:
+            person = Caller(name, CallerKind.OIDC, None, subject=f"https://id.example#{name}", groups=(name,))
+            session = await plane.services.authenticator.sessions.begin(person)
+            cookie = "cookie", session_cookie(session, secure=False).partition(";")[0]
+            (streams[name],) = [stream async for stream in opened(plane, cookie)]
+        await asyncio.sleep(30)
+        assert all(stream.is_open for stream in streams.values())
+        changed = {"members": [members["raised"] | {"role": "instructor"}, members["stays"]]}
+        await plane.ask("PATCH", "/api/teams/blue", role=Role.ADMIN, json=changed)
+        await asyncio.sleep(11)
+        assert {name: stream.is_open for name, stream in streams.items()} == {
+            "left": False,
+            "raised": False,
+            "stays": True,
+        }
+        assert b"event: signed_out" in streams["left"].received
+        await streams["stays"].close()
 
 
 async def test_streams_are_limited_per_caller() -> None:
