@@ -80,6 +80,8 @@ class LabletService:
     async def history(self, caller: Caller, lablet_id: str, after: str | None, limit: int) -> Sequence[JournalEntry]:
         """A lablet's status transitions, oldest first. They are kept longer than the record of an ended lablet."""
         store, scope = self._context.store, caller.scope
+        if not scope.everything:
+            await self._require_history(caller, lablet_id)
         found: list[JournalEntry] = []
         at = after
         while len(found) < limit:
@@ -89,10 +91,22 @@ class LabletService:
             if len(entries) < limit:
                 break
             at = entries[-1].cursor
-        nothing = not found and after is None
-        if nothing or (not scope.everything and await store.get(LABLETS, lablet_id) is not None):
+        if not found and after is None:
             await self.get(caller, lablet_id)
         return found[:limit]
+
+    async def _require_history(self, caller: Caller, lablet_id: str) -> None:
+        """Raise as for an unknown lablet unless it is the caller's, or was when it ended and the record is gone.
+
+        Before anything is read whose length would tell of it.
+        """
+        store = self._context.store
+        stored = await store.get(LABLETS, lablet_id)
+        last = await store.read_journal(topics=[LABLET_HISTORY], subjects=[lablet_id], newest_first=True, limit=1)
+        if stored is not None:
+            require_visible(caller, Lablet.model_validate_json(stored.body))
+        elif not any(each.team and caller.scope.sees(each.team, each.owner) for each in last):
+            raise lablet_not_found(lablet_id)
 
     async def create(self, caller: Caller, request: CreateLabletRequest, key: IdempotencyKey | None = None) -> bytes:
         if request.aws_region is not None:

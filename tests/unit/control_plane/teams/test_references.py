@@ -64,6 +64,10 @@ def requests_about(
         ),
         ("GET", f"/lablets/new/preview?definition={definition}", {"html": True}),
         ("GET", f"/lablets/new?definition={definition}@1&team={team}", {"html": True}),
+        *(
+            ("GET", f"/api/lablets/{lablet}/history{query}", {})
+            for query in ("", "?limit=1", f"?cursor={school.before}", f"?cursor={school.before}&limit=1")
+        ),
         ("GET", f"/lablets/confirm-end?ids={lablet}", {"html": True}),
         ("POST", "/lablets/end", {"html": True, "data": {"targets": f"{lablet}:1", "typed": "1"}}),
         ("GET", f"/lablets/rows?ids={lablet}", {"html": True}),
