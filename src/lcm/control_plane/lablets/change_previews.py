@@ -12,7 +12,7 @@ from lcm.control_plane.bookings.protection import read_extension_limit, takes_ro
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.service import max_lifetime_of
-from lcm.control_plane.lablets.termination_preview import holder_of, lost_work, preview_terminations
+from lcm.control_plane.lablets.termination_preview import holder_of, lost_work, preview_termination
 from lcm.core import clock
 from lcm.model.change_preview import ChangePreview
 from lcm.model.formatting import format_clock_time, format_instant, humanize_duration, humanize_until
@@ -31,17 +31,18 @@ if TYPE_CHECKING:
 
 
 async def preview_lablet_action(
-    context: ControlPlaneContext, lablet: Lablet, request: PreviewLabletRequest
+    context: ControlPlaneContext, lablet: Lablet, request: PreviewLabletRequest, *, names_people: bool = True
 ) -> ChangePreview:
-    """What the action would do now. Nothing is changed."""
+    """What the action would do now. Nothing is changed. A hold is by a person, whom not everybody may know."""
+    now = clock.now()
     if request.action is LabletAction.EXTEND:
-        now = clock.now()
         return preview_extension(lablet, request, now, *await read_extension_bounds(context, lablet, now))
+    worker_name, hold = await holder_of(context.store, lablet)
+    if hold is not None and not names_people:
+        hold = hold.model_copy(update={"by": "An operator"})
     if request.action is LabletAction.RESET:
-        worker_name, hold = await holder_of(context.store, lablet)
-        return preview_reset(lablet, worker_name, hold, clock.now())
-    ((_, found),) = await preview_terminations(context.store, [lablet])
-    return found
+        return preview_reset(lablet, worker_name, hold, now)
+    return preview_termination(lablet, worker_name, hold, now)
 
 
 async def read_extension_bounds(

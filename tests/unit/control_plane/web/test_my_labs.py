@@ -109,6 +109,19 @@ async def test_a_seat_reaches_extends_resets_and_ends_its_lab(world: LabletWorld
     assert (await visitor.ask("GET", "/my/session", headers={"HX-Request": "true"})).status_code == 401
 
 
+async def test_a_seat_learns_of_a_hold_and_not_whose_it_is(world: LabletWorld) -> None:
+    """Whoever has a link may have no account: the names of people of the platform are not for them."""
+    lablet = await runs(world, "mine")
+    await world.plane.ask("POST", "/api/fleet/hold", role=Role.ADMIN, json={"reason": "exam"})
+    visitor = await seated(world, lablet)
+    for action in ("reset", "end"):
+        dialog = await visitor.part(f"/my/{lablet['id']}/confirm-{action}")
+        assert "An operator put mine0000 or the fleet on hold" in dialog
+        assert "admin" not in dialog
+    office = await signed_in(world.plane, Role.OPERATOR)
+    assert "admin put" in await office.part(f"/lablets/{lablet['id']}/confirm-end")
+
+
 async def test_a_change_needs_the_token_of_the_page(world: LabletWorld) -> None:
     lablet = await runs(world, "mine")
     visitor = await seated(world, lablet)

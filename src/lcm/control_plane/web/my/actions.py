@@ -81,7 +81,7 @@ async def end(request: Request, user: LabUserDep, lablet_id: str) -> HTMLRespons
 async def _confirm(request: Request, user: LabUser, lablet_id: str, action: LabletAction) -> HTMLResponse:
     lablet = await own_lablet(request, user, lablet_id, to_change=True)
     asked = PreviewLabletRequest(action=action)
-    preview = await preview_lablet_action(get_services(request).context, lablet, asked)
+    preview = await preview_lablet_action(get_services(request).context, lablet, asked, names_people=False)
     return render_fragment(
         "my/_confirm.html",
         action_url=f"{MY_PATH}/{lablet.id}/{action.value}",
