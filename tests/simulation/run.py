@@ -101,6 +101,8 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float)
     if not settle:
         return
     await people.instructors.cancel_all()
+    if script.classes is not None:
+        await people.raise_limits()
     schedules = await people.settle_schedules()
     leaks_end = await people.leaks_end()
     since = loop.now

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.platform import Platform
 
 
+_ENOUGH_WORKERS = 20
 _WAIT_SLACK = 700.0  # the longest pause between two tries, and a pass
 DEFINITIONS = {
     "tiny": LabletRequirements(cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=False),
@@ -177,6 +178,15 @@ class People:
         async for worker in self._client.workers.list(exclude_statuses=[WorkerStatus.TERMINATED]):
             if worker.hold is not None:
                 await self._client.workers.release(worker.id)
+
+    async def raise_limits(self) -> None:
+        """Let whoever waits get a worker: those that classes have left behind may be too small for it."""
+        while True:
+            try:
+                await self._settings(scaling={"max_workers_per_region": _ENOUGH_WORKERS, "license_pool_size": 0})
+                return
+            except ClientError:
+                await asyncio.sleep(1)
 
     async def confirm_losses(self) -> None:
         """Reset breakers that are open: by now EC2 shows what is there."""
