@@ -78,7 +78,7 @@ def test_a_launch_leaves_room_for_classes(booking_sets: int) -> None:
         if present >= snapshot.max_workers_per_region:
             assert found is None, "another reason keeps it from being launched"
             continue
-        after = {**snapshot.workers, "new": replace(asked, free_from=max(end, NOW))}
+        after = {**snapshot.workers, "new": replace(asked, free_from=max(end, NOW), team="")}
         lack = first_lack(snapshot, dict(snapshot.workers), after, asked.region)
         assert (None if found is None else found.at) == (None if lack is None else at(lack)), seed
 
