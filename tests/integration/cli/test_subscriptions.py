@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def test_a_subscription_from_creation_to_deletion(plane: ControlPlaneProcess, tmp_path: Path) -> None:
     url_file = tmp_path / "url.txt"
     url_file.write_text("http://127.0.0.1:9/s3cret\n")
-    options = ("--type", "worker_failed", "--tag", "course=bgp", "--severity", "critical")
+    plane.lcm("teams", "create", "blue")
+    options = ("--type", "worker_failed", "--tag", "course=bgp", "--team", "blue", "--severity", "critical")
     made = plane.lcm("subscriptions", "create", "on-call", "--target", "webhook", "--url-file", str(url_file), *options)
     assert made.stdout.startswith("whsec_")
     assert "shown only once" in made.stderr
@@ -22,6 +23,8 @@ def test_a_subscription_from_creation_to_deletion(plane: ControlPlaneProcess, tm
     assert (listed["name"], listed["address"]) == ("on-call", "http://127.0.0.1:9/…")
     assert listed["filter"]["selector"]["tags"] == {"course": "bgp"}
     assert "on-call" in plane.lcm("subscriptions", "list").stdout
+    narrowed = "sends critical alerts: worker failed; only of team blue, tag course=bgp"
+    assert narrowed in plane.lcm("subscriptions", "get", "on-call").stdout
 
     tested = plane.lcm("subscriptions", "test", "on-call", check=False)
     assert tested.returncode == 1

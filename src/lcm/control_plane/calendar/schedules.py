@@ -9,15 +9,14 @@ from lcm.control_plane.calendar.schedule_reads import read_schedule, read_schedu
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.fleet.state_reads import read_fleet_state
 from lcm.control_plane.records.idempotency import run_idempotent
-from lcm.control_plane.records.kinds import SCHEDULES, TEAMS
-from lcm.control_plane.records.readable import read_or_skip
+from lcm.control_plane.records.kinds import SCHEDULES
 from lcm.control_plane.store.port import Delete, Put
+from lcm.control_plane.teams.selection import find_team_ids, read_team_names
 from lcm.core import clock
 from lcm.model.calendar.schedule import Schedule
 from lcm.model.calendar.schedule_preview import ScheduleStatus, schedule_status
 from lcm.model.calendar.zones import read_zone_rules
 from lcm.model.problems import ProblemCode
-from lcm.model.team import Team
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -143,12 +142,8 @@ class ScheduleService:
         return preview.model_copy(update={"status": await self._with_names(preview.status)})
 
     async def _with_names(self, status: ScheduleStatus) -> ScheduleStatus:
-        selected = status.schedule.selector.teams
-        if not selected:
-            return status
-        stored = await self._store.get_many(TEAMS, list(selected))
-        teams = [read_or_skip(each, Team, "team") for each in stored.values()]
-        return status.model_copy(update={"team_names": {each.id: each.name for each in teams if each is not None}})
+        names = await read_team_names(self._store, status.schedule.selector.teams)
+        return status.model_copy(update={"team_names": names}) if names else status
 
     async def _run(
         self, caller: Caller, attempt: Callable[[Transaction], Awaitable[Schedule]], key: IdempotencyKey | None
@@ -158,15 +153,8 @@ class ScheduleService:
 
 
 async def _with_team_ids(store: Store, selector: WorkerSelector) -> WorkerSelector:
-    """The selector with the ids of its teams, whose names may change; one that does not exist is rejected."""
-    found: list[str] = []
-    for reference in selector.teams:
-        stored = await store.get(TEAMS, reference) or await store.get_unique(TEAMS, "name", reference)
-        if stored is None:
-            detail = f"selector.teams: there is no team {reference}; lcm teams list shows the existing ones"
-            raise ProblemError(ProblemCode.INVALID, detail)
-        found.append(stored.id)
-    return selector.model_copy(update={"teams": tuple(dict.fromkeys(found))})
+    """The selector with the ids of its teams, whose names may change."""
+    return selector.model_copy(update={"teams": await find_team_ids(store, selector.teams, "selector.teams")})
 
 
 async def _save(tx: Transaction, schedule: Schedule, revision: int | None, action: str, **details: Any) -> Schedule:

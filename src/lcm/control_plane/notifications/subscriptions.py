@@ -22,6 +22,7 @@ from lcm.control_plane.records.kinds import (
 )
 from lcm.control_plane.secrets.encryption import Secret, SecretLocation
 from lcm.control_plane.store.port import Delete, Put, Sort, Where
+from lcm.control_plane.teams.selection import find_team_ids, read_team_names
 from lcm.core import clock
 from lcm.model.base import Page
 from lcm.model.notification.alert import Alert
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.secrets.encryption import SecretBox
     from lcm.control_plane.store.port import Store
     from lcm.model.audit import Actor
-    from lcm.model.notification.subscription import CreateSubscriptionRequest, EditSubscriptionRequest
+    from lcm.model.notification.subscription import AlertFilter, CreateSubscriptionRequest, EditSubscriptionRequest
 
 URL: Final = "url"
 SIGNING_SECRET: Final = "signing_secret"  # noqa: S105 - the name of a field
@@ -85,7 +86,7 @@ class SubscriptionService:
                 target=request.target,
                 address=", ".join(request.recipients) if url is None else public_address(url),
                 recipients=request.recipients,
-                filter=request.filter,
+                filter=await _with_team_ids(tx.store, request.filter),
                 enabled=request.enabled,
                 created_at=tx.now,
                 updated_at=tx.now,
@@ -112,6 +113,8 @@ class SubscriptionService:
         async def attempt(tx: Transaction) -> Subscription:
             before, revision = await _read(tx.store, subscription_id)
             after = _edited(before, request)
+            if request.filter is not None:
+                after = after.model_copy(update={"filter": await _with_team_ids(tx.store, request.filter)})
             if after == before and request.url is None:
                 return before
             after = after.model_copy(update={"updated_at": tx.now})
@@ -181,6 +184,7 @@ class SubscriptionService:
             delivered=state.delivered,
             dead_letters=sum(count for _, count, _ in counted),
             recent=state.recent,
+            team_names=await read_team_names(self._store, subscription.filter.selector.teams),
         )
 
     async def dead_letters(self, subscription_id: str, *, limit: int, cursor: str | None) -> Page[DeadLetter]:
@@ -238,6 +242,12 @@ async def _read(store: Store, subscription_id: str) -> tuple[Subscription, int]:
     if stored is None:
         raise ProblemError(ProblemCode.NOT_FOUND, f"there is no subscription {subscription_id}")
     return Subscription.model_validate_json(stored.body), stored.revision
+
+
+async def _with_team_ids(store: Store, wanted: AlertFilter) -> AlertFilter:
+    """The filter with the ids of its teams, whose names may change."""
+    teams = await find_team_ids(store, wanted.selector.teams, "filter.selector.teams")
+    return wanted.model_copy(update={"selector": wanted.selector.model_copy(update={"teams": teams})})
 
 
 def _edited(before: Subscription, request: EditSubscriptionRequest) -> Subscription:

@@ -99,11 +99,12 @@ ALERT_RULES: Mapping[AlertType, AlertRule] = {
 
 
 class AlertSubject(Record):
-    """What an alert is about. Name, template, region and tags are there to select alerts by."""
+    """What an alert is about. Name, team, template, region and tags are there to select alerts by."""
 
     kind: Annotated[SubjectKind, CARRIED]
     id: str
     name: str = ""
+    team: str = Field(default="", description="The id of the team whose it is; empty for none.")
     template_name: str | None = None
     aws_region: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
@@ -169,7 +170,7 @@ def lablet_changes(before: Lablet | None, after: Lablet, reason: str) -> Iterato
     """The alerts that a change of a lablet raises."""
     failed = LabletStatus.FAILED
     if after.status is failed and (before is None or before.status is not failed):
-        subject = AlertSubject(kind=SubjectKind.LABLET, id=after.id, name=after.name)
+        subject = AlertSubject(kind=SubjectKind.LABLET, id=after.id, name=after.name, team=after.team)
         yield AlertChange(AlertType.LABLET_FAILED, AlertState.RAISED, Finding(subject, reason))
 
 
@@ -184,6 +185,7 @@ def booking_changes(before: Booking | None, after: Booking) -> Iterator[AlertCha
             kind=SubjectKind.BOOKING,
             id=booking.id,
             name=booking.name,
+            team=booking.team,
             template_name=booking.template,
             aws_region=booking.aws_region,
         )
@@ -233,6 +235,7 @@ def worker_subject(worker: Worker) -> AlertSubject:
         kind=SubjectKind.WORKER,
         id=worker.id,
         name=worker.name,
+        team=worker.team,
         template_name=worker.template_name,
         aws_region=worker.aws_region,
         tags=worker.tags,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
@@ -21,6 +21,9 @@ from lcm.model.base import (
 )
 from lcm.model.notification.alert import Alert, AlertType, Severity
 from lcm.model.validation import text_like
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MAX_SECRET_TEXT = 2000
 MAX_LISTED = 100
@@ -72,6 +75,10 @@ class SubjectSelector(Record):
     names: Annotated[tuple[_Name, ...], Field(max_length=MAX_LISTED)] = ()
     templates: Annotated[tuple[_Name, ...], Field(max_length=MAX_LISTED)] = ()
     regions: Annotated[tuple[_Name, ...], Field(max_length=MAX_LISTED)] = ()
+    teams: Annotated[tuple[_Name, ...], Field(max_length=MAX_LISTED)] = Field(
+        default=(),
+        description="Lablets and bookings of these teams, and workers dedicated to them. Give names; ids are stored.",
+    )
     tags: Annotated[dict[_Name, Annotated[SingleLineText, Field(max_length=256)]], Field(max_length=MAX_LISTED)] = (
         Field(default_factory=dict)
     )
@@ -83,8 +90,16 @@ class SubjectSelector(Record):
             (not self.names or subject.name in self.names)
             and (not self.templates or subject.template_name in self.templates)
             and (not self.regions or subject.aws_region in self.regions)
+            and (not self.teams or subject.team in self.teams)
             and all(subject.tags.get(name) == value for name, value in self.tags.items())
         )
+
+    def describe(self, team_names: Mapping[str, str]) -> str:
+        """The conditions in words; empty for none. A team without a name is shown by its id."""
+        teams = tuple(team_names.get(each, each) for each in self.teams)
+        listed = (("name", self.names), ("template", self.templates), ("region", self.regions), ("team", teams))
+        parts = [f"{word} {' or '.join(values)}" for word, values in listed if values]
+        return ", ".join([*parts, *(f"tag {name}={value}" for name, value in sorted(self.tags.items()))])
 
 
 class AlertFilter(Record):
@@ -103,6 +118,14 @@ class AlertFilter(Record):
         if self.severity is Severity.CRITICAL and alert.severity is Severity.WARNING:
             return False
         return self.selector.matches(alert)
+
+    def describe(self, team_names: Mapping[str, str]) -> str:
+        """Which alerts these are, in words."""
+        critical = "critical " if self.severity is Severity.CRITICAL else ""
+        types = ", ".join(each.value.replace("_", " ") for each in self.types)
+        subjects = self.selector.describe(team_names)
+        what = f"{critical}alerts: {types}" if types else f"all {critical}alerts"
+        return f"{what}; only of {subjects}" if subjects else what
 
 
 def _reject_unknown(value: AlertFilter) -> AlertFilter:
@@ -244,6 +267,9 @@ class SubscriptionStatus(LenientModel):
     delivered: int = 0
     dead_letters: int = 0
     recent: tuple[DeliveryAttempt, ...] = ()
+    team_names: dict[str, str] = Field(
+        default_factory=dict, description="The names of the teams in its filter, by id; none for one that is gone."
+    )
 
 
 class DeliveryResult(LenientModel):

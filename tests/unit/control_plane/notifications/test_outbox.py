@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet.breaker import close_breakers, open_breaker
+from lcm.control_plane.http.openapi import load_examples
 from lcm.control_plane.records.kinds import ALERT
+from lcm.model.booking.record import AtRisk, Booking
 from lcm.model.fleet.losses import RegionLosses
-from lcm.model.notification.alert import leak_changes, worker_changes
+from lcm.model.lablet.status import LabletStatus
+from lcm.model.notification.alert import booking_changes, lablet_changes, leak_changes, worker_changes
 from lcm.model.system import LeakedInstanceReport
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
 from lcm.model.worker.status import WorkerStatus
+from tests.support.records.lablet_records import a_lablet
 from tests.support.records.worker_records import ANNA
 from tests.support.records.workers import NOW, a_worker
 
@@ -72,6 +76,17 @@ async def test_a_stuck_worker_that_fails_is_no_longer_stuck(desk: Desk) -> None:
     after = before.model_copy(update={"status": WorkerStatus.FAILED})
     changes = [(change.type, change.state) for change in worker_changes(before, after, "gone")]
     assert changes == [("worker_stuck", "resolved"), ("worker_failed", "raised")]
+
+
+async def test_alerts_name_the_team_of_their_subject(desk: Desk) -> None:
+    await desk.add(a_worker(status=WorkerStatus.FAILED, team="team-1"))
+    assert [each["subject"]["team"] for each in await desk.entries(ALERT)] == ["team-1"]
+    lablet = a_lablet(status=LabletStatus.FAILED, team="team-2")
+    assert [each.finding.subject.team for each in lablet_changes(None, lablet, "no image")] == ["team-2"]
+    booking = Booking.model_validate({**load_examples()["Booking"], "team": "team-3"})
+    risk = AtRisk(since=NOW, missing="one worker")
+    risky = booking.model_copy(update={"occurrences": (booking.occurrences[0].model_copy(update={"at_risk": risk}),)})
+    assert [each.finding.subject.team for each in booking_changes(booking, risky)] == ["team-3"]
 
 
 async def test_a_breaker_is_raised_and_resolved(desk: Desk) -> None:

@@ -88,6 +88,9 @@ async def create_subscription(
     region: Annotated[
         list[str] | None, typer.Option("--region", metavar="REGION", help="Only subjects in this region; repeatable.")
     ] = None,
+    team: Annotated[
+        list[str] | None, typer.Option("--team", metavar="NAME", help="Only subjects of this team; repeatable.")
+    ] = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Only workers with this tag; repeatable.")
     ] = None,
@@ -100,7 +103,12 @@ async def create_subscription(
     from lcm.cli.runtime.target import read_secret_file
     from lcm.model.notification.subscription import CreateSubscriptionRequest
 
-    selector = {"templates": template or [], "regions": region or [], "tags": parse_tags(tag or [])}
+    selector = {
+        "templates": template or [],
+        "regions": region or [],
+        "teams": team or [],
+        "tags": parse_tags(tag or []),
+    }
     fields: dict[str, object] = {
         "name": name,
         "target": target,
@@ -214,6 +222,7 @@ def _show_status(session: Session, status: SubscriptionStatus) -> None:
     subscription, line = status.subscription, session.printer.line
     line(f"{subscription.name} ({subscription.id}): {subscription.target} {subscription.address}")
     line(f"delivered {status.delivered}, waiting {status.pending}, dead letters {status.dead_letters}")
+    line(f"sends {subscription.filter.describe(status.team_names)}")
     if not subscription.enabled:
         line("disabled")
     if status.failing_since is not None:

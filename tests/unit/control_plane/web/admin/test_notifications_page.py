@@ -9,6 +9,8 @@ from lcm.model.access import Role
 from tests.support.web.visitor import signed_in
 
 if TYPE_CHECKING:
+    import httpx
+
     from tests.support.virtual.control_plane import TestPlane
 
 NEW = {"name": "ops", "target": "webhook", "url": "https://hooks.test/s3cret", "severity": "warning"}
@@ -65,6 +67,39 @@ async def test_deliveries_and_dead_letters_are_shown_and_sent_again(plane: TestP
     await admin.send(f"/notifications/{subscription_id}/letters/{letters.items[0].id}/send", {})
     assert receiver.alerts[0]["subject"]["name"] == "alpha"
     assert "dead letters of ops" not in (await admin.page("/notifications")).lower()
+
+
+async def test_a_subscription_for_a_team_gets_its_alerts_alone_and_the_page_says_so(plane: TestPlane) -> None:
+    receiver = plane.receivers.add("hooks.test")
+    admin = await signed_in(plane, Role.ADMIN)
+    body = {"name": "blue-team", "target": "webhook", "url": "https://hooks.test/s3cret"}
+
+    async def subscribe(team: str) -> httpx.Response:
+        wanted = {**body, "filter": {"severity": "critical", "selector": {"teams": [team]}}}
+        return await plane.ask("POST", "/api/subscriptions", role=Role.ADMIN, json=wanted)
+
+    refused = await subscribe("blue")
+    assert (refused.status_code, "filter.selector.teams: there is no team blue" in refused.text) == (422, True)
+    team = (await plane.ask("POST", "/api/teams", role=Role.ADMIN, json={"name": "blue"})).json()
+    created = (await subscribe("blue")).json()["subscription"]
+    assert created["filter"]["selector"]["teams"] == [team["id"]]
+    await plane.ask("PATCH", f"/api/teams/{team['id']}", role=Role.ADMIN, json={"name": "azure"})
+    assert "Sends all critical alerts; only of team azure." in await admin.page("/notifications")
+    mine, other = await plane.create("mine"), await plane.create("other")
+    await plane.ask("PATCH", f"/api/workers/{mine['id']}", role=Role.ADMIN, json={"team": "azure"})
+    for worker in (other, mine):
+        latest = (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()
+        await plane.report(latest, "FAILED")
+    while not receiver.alerts:
+        await asyncio.sleep(0.5)
+    assert [(each["subject"]["name"], each["subject"]["team"]) for each in receiver.alerts] == [("mine", team["id"])]
+    edited = await plane.ask(
+        "PATCH",
+        f"/api/subscriptions/{created['id']}",
+        role=Role.ADMIN,
+        json={"filter": {"selector": {"teams": ["azure"]}}},
+    )
+    assert edited.json()["filter"]["selector"]["teams"] == [team["id"]]
 
 
 async def test_others_only_read(plane: TestPlane) -> None:
