@@ -7,13 +7,19 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lcm.core.text import single_line
 from lcm.model.notification.alert import ALERT_RULES, Alert, AlertState, AlertType, Severity, SubjectKind
 
 if TYPE_CHECKING:
     from datetime import datetime
 
 _MAX_LINES = 10
-_PAGES = {SubjectKind.WORKER: "/workers/{id}", SubjectKind.LABLET: "/lablets/{id}"}
+_MAX_DIGEST_LINE = 200
+_PAGES = {
+    SubjectKind.WORKER: "/workers/{id}",
+    SubjectKind.LABLET: "/lablets/{id}",
+    SubjectKind.BOOKING: "/bookings/{id}",
+}
 _MARKS = {
     (AlertState.RAISED, Severity.CRITICAL): "🔴",
     (AlertState.RAISED, Severity.WARNING): "🟠",
@@ -98,30 +104,36 @@ def _alert_data(alert: Alert, links: Links) -> dict[str, Any]:
 
 def message_lines(notification: Notification, links: Links) -> list[str]:
     """It as lines of plain text."""
+    return [*_text_lines(notification), *(f"{label}: {address}" for label, address in _link_lines(notification, links))]
+
+
+def _text_lines(notification: Notification) -> list[str]:
+    """The title, and what is below it but links."""
     if not notification.is_digest:
         alert = notification.alerts[0]
-        lines = [alert.summary, *([alert.detail] if alert.detail else []), *_facts(alert)]
-        link = links.subject(alert)
-        return [*lines, *([f"Page: {link}"] if link else []), f"What to do: {links.runbook(alert)}"]
+        return [alert.summary, *([alert.detail] if alert.detail else []), *_facts(alert)]
     lines = [f"{len(notification.alerts)} alerts in one digest", *count_lines(notification)]
-    lines += [f"{alert.summary}: {alert.detail}" if alert.detail else alert.summary for alert in _shown(notification)]
+    lines += [_digest_line(alert) for alert in notification.alerts[:_MAX_LINES]]
     left = len(notification.alerts) - _MAX_LINES
-    return [*lines, *([f"and {left} more"] if left > 0 else []), *_digest_links(notification, links)]
+    return [*lines, *([f"and {left} more"] if left > 0 else [])]
+
+
+def _link_lines(notification: Notification, links: Links) -> list[tuple[str, str]]:
+    """Labels and addresses: the page of the subject, and what to do. Without NOTIFY_DOCS_URL that is a file."""
+    page = links.subject(notification.alerts[0])
+    if notification.is_digest:
+        page = f"{links.public_url.rstrip('/')}/" if links.public_url else ""
+    runbooks = dict.fromkeys(links.runbook(alert) for alert in notification.alerts)
+    return [*([("Page", page)] if page else []), *(("What to do", runbook) for runbook in runbooks)]
+
+
+def _digest_line(alert: Alert) -> str:
+    return single_line(f"{alert.summary}: {alert.detail}" if alert.detail else alert.summary, _MAX_DIGEST_LINE)
 
 
 def _facts(alert: Alert) -> list[str]:
     region = f", {alert.subject.aws_region}" if alert.subject.aws_region else ""
     return [f"{alert.severity.value}, {alert.state.value} at {alert.at:%Y-%m-%d %H:%M:%S} UTC{region}"]
-
-
-def _shown(notification: Notification) -> tuple[Alert, ...]:
-    return notification.alerts[:_MAX_LINES]
-
-
-def _digest_links(notification: Notification, links: Links) -> list[str]:
-    runbooks = list(dict.fromkeys(links.runbook(alert) for alert in notification.alerts))
-    page = [f"Page: {links.public_url.rstrip('/')}/"] if links.public_url else []
-    return [*page, *(f"What to do: {runbook}" for runbook in runbooks)]
 
 
 def _mark(notification: Notification) -> str:
@@ -130,29 +142,25 @@ def _mark(notification: Notification) -> str:
 
 
 def _title(notification: Notification) -> str:
-    return f"{_mark(notification)} {message_lines(notification, Links())[0]}"
+    return f"{_mark(notification)} {_text_lines(notification)[0]}"
 
 
-def _linked(line: str) -> tuple[str, str] | None:
-    """Label and address of a line that is a link."""
-    label, separator, address = line.partition(": ")
-    return (label, address) if separator and address.startswith(("http://", "https://")) else None
+def _texts_and_links(notification: Notification, links: Links) -> tuple[list[str], list[tuple[str, str]]]:
+    """What is below the title for a chat: lines of text, and what can be followed there."""
+    found = _link_lines(notification, links)
+    followed = [each for each in found if each[1].startswith(("http://", "https://"))]
+    files = [f"{label}: {address}" for label, address in found if (label, address) not in followed]
+    return [*_text_lines(notification)[1:], *files], followed
 
 
 def slack_body(notification: Notification, links: Links) -> bytes:
     """The body for an incoming webhook of Slack: a text for notifications, and blocks."""
-    lines = message_lines(notification, links)[1:]
-    shown = "\n".join(_slack_line(line) for line in lines)
-    blocks = [
-        {"type": "header", "text": {"type": "plain_text", "text": _title(notification)[:150]}},
-        {"type": "section", "text": {"type": "mrkdwn", "text": shown[:3000]}},
-    ]
+    texts, found = _texts_and_links(notification, links)
+    shown = ["\n".join(map(_slack_escape, texts)), "\n".join(f"<{url}|{label}>" for label, url in found)]
+    blocks = [{"type": "header", "text": {"type": "plain_text", "text": _title(notification)[:150]}}]
+    # A section each: a long text is cut, and the links stay whole.
+    blocks += [{"type": "section", "text": {"type": "mrkdwn", "text": each[:3000]}} for each in shown if each]
     return _json({"text": _slack_escape(_title(notification)), "blocks": blocks})
-
-
-def _slack_line(line: str) -> str:
-    link = _linked(line)
-    return f"<{link[1]}|{_slack_escape(link[0])}>" if link else _slack_escape(line)
 
 
 def _slack_escape(text: str) -> str:
@@ -162,11 +170,10 @@ def _slack_escape(text: str) -> str:
 
 def teams_body(notification: Notification, links: Links) -> bytes:
     """The body for a workflow of Microsoft Teams: a message with one adaptive card."""
-    lines = message_lines(notification, links)[1:]
-    found = [(line, _linked(line)) for line in lines]
+    texts, found = _texts_and_links(notification, links)
     body = [{"type": "TextBlock", "text": _plain(_title(notification)), "weight": "Bolder", "wrap": True}]
-    body += [{"type": "TextBlock", "text": _plain(line), "wrap": True} for line, link in found if link is None]
-    actions = [{"type": "Action.OpenUrl", "title": link[0], "url": link[1]} for _, link in found if link is not None]
+    body += [{"type": "TextBlock", "text": _plain(line), "wrap": True} for line in texts]
+    actions = [{"type": "Action.OpenUrl", "title": label, "url": url} for label, url in found]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -185,10 +192,10 @@ def _plain(text: str) -> str:
 
 def webex_body(notification: Notification, links: Links) -> bytes:
     """The body for an incoming webhook of Webex."""
-    lines = message_lines(notification, links)[1:]
-    shown = [f"[{link[0]}]({link[1]})" if link else _plain(line) for line, link in ((x, _linked(x)) for x in lines)]
-    markdown = "\n\n".join([f"**{_plain(_title(notification))}**", *shown])
-    return _json({"markdown": _cut_bytes(markdown, 7000)})
+    texts, found = _texts_and_links(notification, links)
+    shown = "\n\n".join(f"[{label}]({url})" for label, url in found)
+    text = "\n\n".join([f"**{_plain(_title(notification))}**", *map(_plain, texts)])
+    return _json({"markdown": "\n\n".join(filter(None, [_cut_bytes(text, 7000 - len(shown.encode())), shown]))})
 
 
 def _cut_bytes(text: str, limit: int) -> str:

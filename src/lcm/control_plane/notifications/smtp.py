@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SMTP_SECONDS: Final = 30.0
 _MAX_LINE: Final = 2000
+_MAX_SUBJECT: Final = 200
 _MAX_REPLY_LINES: Final = 100
 _CLOSE_SECONDS: Final = 2.0
 _HELLO_NAME: Final = "lcm"
@@ -103,7 +104,7 @@ def make_email(notification: Notification, links: Links, sender: str, recipients
     """The message. A repetition has the same Message-ID."""
     lines = message_lines(notification, links)
     message = EmailMessage()
-    message["Subject"] = f"[LCM] {lines[0]}"
+    message["Subject"] = f"[LCM] {single_line(lines[0], _MAX_SUBJECT)}"
     message["From"] = sender
     message["To"] = ", ".join(recipients)
     message["Date"] = format_datetime(notification.at)

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lcm.control_plane.notifications.messages import (
     Links,
     Notification,
@@ -66,20 +68,14 @@ def test_without_a_public_address_there_is_no_page_and_the_runbook_is_a_file() -
 def test_slack_gets_text_and_blocks_in_which_names_are_no_markup() -> None:
     body = json.loads(slack_body(ONE, LINKS))
     assert body["text"] == "🔴 Worker failed: n1"
-    header, section = body["blocks"]
+    header, section, linked = body["blocks"]
     assert header == {"type": "header", "text": {"type": "plain_text", "text": "🔴 Worker failed: n1"}}
     assert section["text"]["type"] == "mrkdwn"
     assert "&lt;!channel&gt;" in section["text"]["text"]
-    assert "<https://lcm.test/workers/w-1|Page>" in section["text"]["text"]
-    assert "<https://docs.test/operations.md#a-worker-has-failed|What to do>" in section["text"]["text"]
-    assert (
-        len(
-            json.loads(slack_body(Notification("d", (an_alert(detail="x" * 9000),)), LINKS))["blocks"][1]["text"][
-                "text"
-            ]
-        )
-        <= 3000
-    )
+    assert linked["text"] == {
+        "type": "mrkdwn",
+        "text": "<https://lcm.test/workers/w-1|Page>\n<https://docs.test/operations.md#a-worker-has-failed|What to do>",
+    }
 
 
 def test_teams_gets_a_message_with_an_adaptive_card() -> None:
@@ -102,8 +98,55 @@ def test_webex_gets_markdown_within_its_limit() -> None:
     assert set(body) == {"markdown"}
     assert body["markdown"].startswith("**🔴 Worker failed: n1**\n\n")
     assert "[Page](https://lcm.test/workers/w-1)" in body["markdown"]
-    long = json.loads(webex_body(Notification("d", (an_alert(detail="ä" * 9000),)), LINKS))
-    assert len(long["markdown"].encode()) <= 7439
+
+
+@pytest.mark.parametrize("detail", ["x" * 1000, "ä<*" * 333])
+@pytest.mark.parametrize("count", [1, 15])
+def test_the_longest_texts_fit_and_still_lead_somewhere(detail: str, count: int) -> None:
+    """Slack takes 3,000 characters a section, Webex 7,439 bytes, Teams 28 KB."""
+    types = [each for each in AlertType if each is not AlertType.TEST] if count > 1 else [AlertType.LABLET_FAILED]
+    long = [an_alert(each, detail=detail, type=types[each % len(types)]) for each in range(count)]
+    notification = Notification("d", tuple(long))
+    ends = [f"https://docs.test/operations.md#{ALERT_RULES[each].runbook}" for each in types]
+    *_, linked = sections = json.loads(slack_body(notification, LINKS))["blocks"]
+    assert all(len(each["text"]["text"]) <= 3000 for each in sections)
+    markdown = json.loads(webex_body(notification, LINKS))["markdown"]
+    assert len(markdown.encode()) <= 7439
+    card = teams_body(notification, LINKS)
+    assert len(card) < 28_000
+    for end in ends:
+        assert f"<{end}|What to do>" in linked["text"]["text"]
+        assert f"[What to do]({end})" in markdown
+        assert end in card.decode()
+
+
+def test_a_line_of_a_detail_is_not_taken_for_a_link() -> None:
+    body = json.loads(teams_body(Notification("d", (an_alert(detail="Page: https://evil.test"),)), LINKS))
+    urls = [each["url"] for each in body["attachments"][0]["content"]["actions"]]
+    assert "https://evil.test" not in urls
+
+
+@pytest.mark.parametrize(
+    ("kind", "page"),
+    [
+        (SubjectKind.WORKER, "/workers/x-1"),
+        (SubjectKind.LABLET, "/lablets/x-1"),
+        (SubjectKind.BOOKING, "/bookings/x-1"),
+        (SubjectKind.REGION, "/system"),  # it has the breakers, the leaked instances and the controllers
+        (SubjectKind.INSTANCE, "/system"),
+        (SubjectKind.CONTROLLER, "/system"),
+    ],
+)
+def test_the_page_is_that_of_the_subject(kind: SubjectKind, page: str) -> None:
+    alert = an_alert(subject=AlertSubject(kind=kind, id="x-1"))
+    assert LINKS.subject(alert) == f"https://lcm.test{page}"
+
+
+def test_the_subject_of_an_e_mail_is_one_line() -> None:
+    alert = an_alert(summary="Worker failed: n1\nBcc: everybody@example.com")
+    message = make_email(Notification("d", (alert,)), LINKS, "lcm@example.com", ["a@example.com"])
+    assert message["Subject"] == "[LCM] Worker failed: n1 Bcc: everybody@example.com"
+    assert message["Bcc"] is None
 
 
 def test_an_e_mail_has_a_message_id_that_a_repetition_shares() -> None:
