@@ -188,7 +188,9 @@ class NetworkTransport:
     async def _connect(self, origin: _Origin, seconds: float) -> Connection:
         try:
             async with asyncio.timeout(seconds):
-                connection = await (self._connect_directly(origin) if self._proxy is None else self._tunnel(origin))
+                connection = await (
+                    self._connect_directly(origin, seconds) if self._proxy is None else self._tunnel(origin)
+                )
         except TimeoutError:
             raise ConnectTimeoutError(f"no connection within {seconds:g} s") from None
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be encoded
@@ -203,7 +205,7 @@ class NetworkTransport:
         _set_keepalive(connection)
         return connection
 
-    async def _connect_directly(self, origin: _Origin) -> Connection:
+    async def _connect_directly(self, origin: _Origin, seconds: float) -> Connection:
         loop = asyncio.get_running_loop()
         if self._resolve is None:
             _, connection = await loop.create_connection(Connection, origin.host, origin.port, ssl=origin.tls)
@@ -211,14 +213,18 @@ class NetworkTransport:
         # The name is resolved once and the connection goes to an address: a second answer of the name server counts
         # for nothing. The certificate must still be that of the name.
         name = origin.host if origin.tls is not None else None
+        end = loop.time() + seconds
         addresses = await self._resolve(origin.host, origin.port)
-        for number, address in enumerate(addresses, 1):
+        for left in range(len(addresses), 0, -1):
+            # One that is silent, as IPv6 is where nobody routes it, leaves time for the others.
+            share = (end - loop.time()) / left
             try:
-                _, connection = await loop.create_connection(
-                    Connection, address, origin.port, ssl=origin.tls, server_hostname=name
-                )
+                async with asyncio.timeout(share if left > 1 else None):
+                    _, connection = await loop.create_connection(
+                        Connection, addresses[-left], origin.port, ssl=origin.tls, server_hostname=name
+                    )
             except OSError:
-                if number == len(addresses):
+                if left == 1:
                     raise
             else:
                 return connection

@@ -8,7 +8,7 @@ import socket
 import ssl
 import weakref
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -340,6 +340,26 @@ async def test_with_a_resolver_connections_go_to_its_addresses_only() -> None:
         with pytest.raises(ConnectionFailedError, match="has no address"):
             await call(http, f"http://localhost:{server.port}/")
         assert asked == ["hooks.test", "localhost"]
+
+
+async def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    connect = loop.create_connection
+
+    async def silent_at_first(factory: Any, host: str, port: int, **options: Any) -> Any:
+        if host == "192.0.2.1":  # nobody has this address
+            await asyncio.Event().wait()
+        return await connect(factory, host, port, **options)
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["192.0.2.1", "127.0.0.1"]
+
+    monkeypatch.setattr(loop, "create_connection", silent_at_first)
+    async with (
+        aclosing(NetworkTransport(idle_seconds=30.0, max_idle=2, resolve=resolve)) as http,
+        ScriptedServer() as server,
+    ):
+        assert await call(http, f"http://hooks.test:{server.port}/") == (200, b"ok")
 
 
 async def test_a_resolver_that_denies_a_host_leaves_the_request_unsent() -> None:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_SITE_LOCAL = ipaddress.IPv6Network("fec0::/10")  # private, although `is_global` says otherwise
+
 
 class AddressDeniedError(OSError):
     """Notifications must not be sent to this host; the message says what to do."""
@@ -52,8 +55,7 @@ class AllowedHosts:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._names)
 
     def _check(self, host: str, address: _Address, *, listed: bool) -> None:
-        plain = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-        checked = plain or address
+        checked = _carried_ipv4(address) or address
         if any(checked in network for network in self._networks):
             return
         if checked.is_link_local or checked.is_multicast or checked.is_unspecified:
@@ -64,8 +66,17 @@ class AllowedHosts:
             raise AddressDeniedError(
                 f"{host} is not in NOTIFY_ALLOWED_HOSTS, which names all hosts that are allowed; add it there"
             )
-        if not checked.is_global:
+        if not checked.is_global or checked.is_reserved or checked in _SITE_LOCAL:
             raise AddressDeniedError(f"{host} is at {checked}, which is not public; add it to NOTIFY_ALLOWED_HOSTS")
+
+
+def _carried_ipv4(address: _Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address at which packets to an IPv6 address end: a mapped one, or that behind a translator or tunnel."""
+    if not isinstance(address, ipaddress.IPv6Address):
+        return None
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
 
 
 async def _system_resolver(host: str, port: int) -> Sequence[str]:

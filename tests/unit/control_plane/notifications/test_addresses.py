@@ -40,6 +40,12 @@ def allowed(*entries: str, at: Sequence[str] = (PUBLIC,)) -> AllowedHosts:
         "fd00:ec2::254",
         "::ffff:127.0.0.1",
         "::ffff:169.254.169.254",
+        "64:ff9b::10.1.2.3",  # behind a translator (NAT64)
+        "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::a01:203",
+        "2002:a01:203::1",  # behind a tunnel (6to4)
+        "::10.1.2.3",
+        "fec0::1",
     ],
 )
 async def test_without_a_list_only_public_addresses_are_allowed(address: str) -> None:
@@ -50,7 +56,8 @@ async def test_without_a_list_only_public_addresses_are_allowed(address: str) ->
 
 
 async def test_public_hosts_are_allowed_without_a_list() -> None:
-    assert await allowed(at=[PUBLIC, "2606:4700::1111"]).resolve("example.com", 443) == [PUBLIC, "2606:4700::1111"]
+    public = [PUBLIC, "2606:4700::1111", "64:ff9b::5db8:d822"]
+    assert await allowed(at=public).resolve("example.com", 443) == public
 
 
 async def test_with_a_list_only_its_hosts_are_allowed_also_at_private_addresses() -> None:
