@@ -158,6 +158,12 @@ class SubscriptionLane:
         except DeliveryError as error:
             await self._record_failure(loaded, choice, error)
             return
+        except NotSendingError:
+            raise
+        except Exception as error:  # a fault of ours: shown and given up like any other, or nothing after it is sent
+            log.exception("notification failed unexpectedly", subscription=self.subscription.name)
+            await self._record_failure(loaded, choice, DeliveryError(f"it could not be sent: {type(error).__name__}"))
+            return
         now, state = clock.now(), loaded.state
         delay = max(0.0, (now - notification.at).total_seconds())
         attempt = _attempt(notification, DeliveryOutcome.DELIVERED, answer, state.attempts + 1, now, delay)

@@ -206,11 +206,11 @@ class NotificationSender(HostedService):
         """Send a dead letter again, with the same id. It is deleted once it is delivered."""
         stored = await self._store.get(DEAD_LETTERS, letter_id)
         letter = None if stored is None else DeadLetter.model_validate_json(stored.body)
-        if stored is None or letter is None or letter.subscription_id != subscription.id:
+        if letter is None or letter.subscription_id != subscription.id:
             raise ProblemError(ProblemCode.NOT_FOUND, f"there is no dead letter {letter_id} of {subscription.name}")
         result = await self._send_once(subscription, Notification(letter.notification_id, letter.alerts))
         if result.delivered:
-            await self._context.unit_of_work.run(actor, lambda tx: _remove_letter(tx, letter, stored.revision))
+            await self._context.unit_of_work.run(actor, lambda tx: _remove_letter(tx, letter))
         return result
 
     async def _send_once(self, subscription: Subscription, notification: Notification) -> DeliveryResult:
@@ -231,6 +231,7 @@ class NotificationSender(HostedService):
             except StoreError as error:
                 self._problem = f"the store cannot be read: {error}"
                 if not self._lease.is_held():
+                    self._sending = False
                     await self._stop_lanes(list(self._lanes))
             await wait_for_event(self._changed, self._lease.interval)
 
@@ -302,6 +303,10 @@ def _is_expired(lane: _Lane) -> bool:
     return lane.valid_until is not None and clock.now() >= lane.valid_until
 
 
-async def _remove_letter(tx: Transaction, letter: DeadLetter, revision: int) -> None:
-    tx.stage(Delete(DEAD_LETTERS, letter.id, revision))
+async def _remove_letter(tx: Transaction, letter: DeadLetter) -> None:
+    """Remove what was delivered, unless another person has sent it at the same time."""
+    stored = await tx.store.get(DEAD_LETTERS, letter.id)
+    if stored is None:
+        return
+    tx.stage(Delete(DEAD_LETTERS, letter.id, stored.revision))
     tx.audit("dead_letter_sent", letter.subscription_id, notification=letter.notification_id)

@@ -7,6 +7,7 @@ open is stored in the commit that raises or resolves them: whoever checks next g
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -36,9 +37,17 @@ CHECK_SECONDS: Final = 15.0
 SILENT_AFTER: Final = timedelta(minutes=2)
 """How long a controller may not report before nobody seems to lead: longer than an election takes."""
 DEGRADED_SECONDS: Final = 60.0
+OUTAGE_NEWS_SECONDS: Final = 300.0
+"""How long after an outage a control plane that begins to send still reports it: the one that sent then may be gone."""
 _ACTOR: Final = Actor(kind=ActorKind.SYSTEM, name="notifications")
 _COORDINATION: Final = AlertSubject(kind=SubjectKind.CONTROL_PLANE, id="coordination", name="coordination")
 _STORE: Final = AlertSubject(kind=SubjectKind.CONTROL_PLANE, id="store", name="store")
+
+
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    detail: str
+    ended: float
 
 
 class SystemAlerts(HostedService):
@@ -60,7 +69,7 @@ class SystemAlerts(HostedService):
         self._store_problems = store_problems
         self._mirror_since: float | None = None
         self._store_since: float | None = None
-        self._store_outage: str | None = None  # one that is over and not recorded yet
+        self._store_outage: _Outage | None = None  # one that is over and not recorded yet
 
     async def start(self) -> None:
         """Check in the background."""
@@ -86,8 +95,9 @@ class SystemAlerts(HostedService):
         if self._store_since is not None or not self._sender.status().sending:
             return
         if self._store_outage is not None:
-            outage = Finding(_STORE, self._store_outage)
-            await self._context.unit_of_work.run(_ACTOR, partial(_record_outage, outage))
+            if clock.boottime() - self._store_outage.ended < OUTAGE_NEWS_SECONDS:
+                finding = Finding(_STORE, self._store_outage.detail)
+                await self._context.unit_of_work.run(_ACTOR, partial(_record_outage, finding))
             self._store_outage = None
         found = {**await self._silent_controllers(), **self._late_mirrors()}
         stored = [each async for each in find_all(self._context.store, OPEN_ALERTS)]
@@ -102,7 +112,7 @@ class SystemAlerts(HostedService):
         elif self._store_since is not None:
             seconds = now - self._store_since
             if seconds >= DEGRADED_SECONDS:
-                self._store_outage = f"the store took no writes for {seconds:.0f} s"
+                self._store_outage = _Outage(f"the store took no writes for {seconds:.0f} s", now)
             self._store_since = None
 
     async def _silent_controllers(self) -> Findings:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lcm.control_plane.notifications.messages import slack_body, teams_body, webex_body, webhook_body
@@ -126,5 +128,13 @@ async def _read_text(response: HttpResponse) -> str:
 
 
 def _retry_after(response: HttpResponse) -> float:
+    """The seconds that the target asks to be left alone, which it may give as a date."""
     value = (response.header("retry-after") or "").strip()
-    return min(float(value), _MAX_RETRY_AFTER) if value.isascii() and value.isdigit() else 0.0
+    if value.isascii() and value.isdigit():
+        return min(float(value), _MAX_RETRY_AFTER)
+    try:
+        until = parsedate_to_datetime(value)
+    except ValueError:
+        return 0.0
+    left = (until.replace(tzinfo=until.tzinfo or UTC) - clock.now()).total_seconds()
+    return min(max(left, 0.0), _MAX_RETRY_AFTER)

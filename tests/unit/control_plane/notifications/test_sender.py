@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from email.utils import format_datetime
+from typing import TYPE_CHECKING
 
+from lcm.control_plane.notifications import messages, targets
 from lcm.control_plane.notifications.digest import MESSAGES_PER_WINDOW
 from lcm.control_plane.notifications.lane import RETRY_FOR, load_state
 from lcm.control_plane.notifications.lease import StoreLease
@@ -15,6 +18,11 @@ from lcm.model.notification.alert import AlertType
 from lcm.model.worker.status import WorkerStatus
 from tests.support.records.worker_records import ANNA
 from tests.support.virtual.notifications import notification_world
+
+if TYPE_CHECKING:
+    import pytest
+
+    from lcm.control_plane.notifications.messages import Links, Notification
 
 
 async def test_raised_is_followed_by_resolved_with_links_to_page_and_runbook() -> None:
@@ -130,6 +138,62 @@ async def test_a_target_that_asks_to_wait_is_left_alone_for_so_long() -> None:
         receiver.status = 200
         await asyncio.sleep(20)
         assert len(receiver.messages) == 1
+
+
+async def test_a_target_may_say_with_a_date_when_to_come_back() -> None:
+    async with notification_world() as world:
+        await world.add_workers(1)
+        receiver, _ = await world.subscribe()
+        back = format_datetime(clock.now() + timedelta(seconds=900), usegmt=True)
+        receiver.status, receiver.headers = 503, {"retry-after": back}
+        await world.start_sender()
+        await world.fail(0)
+        await asyncio.sleep(880)
+        assert receiver.requests == 1
+        receiver.status = 200
+        await asyncio.sleep(30)
+        assert len(receiver.messages) == 1
+
+
+async def test_what_cannot_even_be_sent_is_shown_and_given_up_like_any_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of ours with one message does not keep all others back for ever."""
+    async with notification_world() as world:
+        await world.add_workers(2)
+        receiver, created = await world.subscribe()
+        make = messages.webhook_body
+
+        def fail_for_the_first(notification: Notification, links: Links) -> bytes:
+            if notification.alerts[0].subject.id == "w-0":
+                raise ValueError("a message that nobody has thought of")
+            return make(notification, links)
+
+        monkeypatch.setattr(targets, "webhook_body", fail_for_the_first)
+        sender = await world.start_sender()
+        await world.fail(0)
+        await asyncio.sleep(3600)
+        status = await world.subscriptions.status(created.subscription.id)
+        assert status.recent[0].answer == "it could not be sent: ValueError"
+        assert sender.degradation()[0].startswith("notifications: ops cannot be delivered since")
+        await world.fail(1)
+        await asyncio.sleep(RETRY_FOR.total_seconds() - 1800)
+        assert [alert["subject"]["id"] for alert in receiver.alerts] == ["w-1"]
+        assert (await world.subscriptions.status(created.subscription.id)).dead_letters == 1
+
+
+async def test_two_people_send_a_dead_letter_again_at_once_and_both_hear_that_it_was_delivered() -> None:
+    async with notification_world() as world:
+        await world.add_workers(1)
+        receiver, created = await world.subscribe()
+        receiver.status = 400
+        sender = await world.start_sender()
+        await world.fail(0)
+        await asyncio.sleep(5)
+        letters = (await world.subscriptions.dead_letters(created.subscription.id, limit=10, cursor=None)).items
+        receiver.status, receiver.seconds = 200, 1.0
+        sent = [sender.send_letter(created.subscription, letters[0].id, ANNA) for _ in range(2)]
+        assert [result.delivered for result in await asyncio.gather(*sent)] == [True, True]
+        assert {message.id for message in receiver.messages} == {letters[0].notification_id}
+        assert (await world.subscriptions.dead_letters(created.subscription.id, limit=10, cursor=None)).items == ()
 
 
 async def test_a_thousand_failures_in_a_minute_are_ten_messages_and_one_digest() -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from lcm.control_plane.notifications.lease import AlwaysHeld
 from lcm.control_plane.notifications.system_alerts import SystemAlerts
 from lcm.control_plane.records.kinds import OPEN_ALERTS
 from lcm.core import clock
@@ -16,6 +17,7 @@ from tests.support.virtual.notifications import notification_world
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from lcm.control_plane.notifications.lease import SenderLease
     from tests.support.network.webhook_receiver import Receiver
     from tests.support.virtual.notifications import NotificationWorld
 
@@ -39,11 +41,23 @@ class Lcm:
         return self.mirror
 
 
+class SwitchedLease(AlwaysHeld):
+    """A lease that another control plane may hold."""
+
+    is_ours = True
+
+    async def acquire(self) -> bool:
+        return self.is_ours
+
+    def is_held(self) -> bool:
+        return self.is_ours
+
+
 @asynccontextmanager
-async def checked() -> AsyncIterator[tuple[NotificationWorld, Receiver, Lcm]]:
+async def checked(lease: SenderLease | None = None) -> AsyncIterator[tuple[NotificationWorld, Receiver, Lcm]]:
     async with notification_world() as world:
         receiver, _ = await world.subscribe()
-        sender = await world.start_sender()
+        sender = await world.start_sender(lease)
         await world.until(lambda: sender.status().sending)
         lcm = Lcm()
         parts = cast("Any", lcm)
@@ -91,6 +105,20 @@ async def test_an_outage_of_the_store_is_reported_when_it_is_over() -> None:
         await _seconds(60, lcm)
         assert told(receiver) == [("store_degraded", "raised", "store"), ("store_degraded", "resolved", "store")]
         assert "took no writes for" in receiver.alerts[0]["detail"]
+
+
+async def test_an_outage_that_another_control_plane_has_reported_is_not_news_an_hour_later() -> None:
+    """All control planes see it; the one that sends reports it."""
+    lease = SwitchedLease()
+    async with checked(lease) as (_, receiver, lcm):
+        lease.is_ours = False
+        lcm.store = ["store: it takes no writes"]
+        await _seconds(90, lcm)
+        lcm.store = []
+        await _seconds(3600, lcm)
+        lease.is_ours = True
+        await _seconds(120, lcm)
+        assert told(receiver) == []
 
 
 async def _minutes(count: int) -> None:
