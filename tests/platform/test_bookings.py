@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from html import unescape
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.simulated.faults import AnnounceMaintenance
 from lcm.core import clock
+from lcm.model.access import Role
 from lcm.model.booking.record import Booking, BookingStatus
 from lcm.model.booking.requests import CreateBookingRequest
 from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.status import WorkerStatus
 from tests.support.records.placement import needs
 from tests.support.virtual.full_platform import Whole, a_whole
+from tests.support.web.visitor import signed_in
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,8 +31,13 @@ SEATS = 2
 async def book(whole: Whole, **facts: Any) -> Booking:
     """A class of half an hour that begins in 80 minutes."""
     await whole.define("class", SEAT)
-    start = (clock.now() + timedelta(minutes=80)).replace(second=0, microsecond=0, tzinfo=None)
-    body = {"name": "monday", "definition": "class", "seats": SEATS, "start": start, "zone": "UTC"}
+    return await book_at(whole, clock.now() + timedelta(minutes=80), **facts)
+
+
+async def book_at(whole: Whole, start: datetime, **facts: Any) -> Booking:
+    """A class of half an hour."""
+    at = start.replace(second=0, microsecond=0, tzinfo=None)
+    body = {"name": "monday", "definition": "class", "seats": SEATS, "start": at, "zone": "UTC"}
     return await whole.fleet.people.bookings.create(
         CreateBookingRequest.model_validate({**body, "duration_minutes": 30, **facts})
     )
@@ -102,3 +111,49 @@ async def test_a_retirement_announced_during_a_class_waits_for_its_end() -> None
         ended = await whole.lablet(seat.id)
         assert (ended.assigned, ended.placement_attempt) == (False, 1)
         assert (await read(whole, booking)).occurrences[0].at_risk is None
+
+
+async def test_a_retirement_announced_for_next_week_is_over_before_anybody_notices() -> None:
+    """The worker of a class is to be retired. Two classes and a walk-in go on as booked; it moves between them."""
+    async with a_whole(report_interval=600.0) as whole:
+        fleet = whole.fleet
+        await fleet.change_settings(
+            maintenance={"maintenance_policy": "plan"}, idle={"worker_auto_pause_enabled": False}
+        )
+        first = await book(whole)
+        starts = first.occurrences[0].ends_at + timedelta(hours=3)
+        second = await book_at(whole, starts, name="later", repeat_weeks=2)
+        await sleep_until(first.occurrences[0].starts_at, minutes=-5)
+        seat, *_ = await running_seats(whole)
+        used = await whole.worker_of(seat)
+        assert used.instance_id is not None
+        retirement = AnnounceMaintenance("degraded", 7 * 86_400.0, used.instance_id, "instance-retirement")
+        fleet.world.inject_fault(used.aws_region, retirement)
+        await sleep_until(first.occurrences[0].starts_at, minutes=20)
+        told = await fleet.worker(used.id)
+        assert told.maintenance is not None
+        assert told.maintenance.not_before is not None
+        assert second.occurrences[1].starts_at > told.maintenance.not_before > second.occurrences[0].ends_at
+        viewer = await signed_in(fleet.plane, Role.VIEWER)
+        page = unescape(await viewer.page(f"/workers/{used.id}"))
+        assert "EC2 has announced the retirement of its host" in page
+        assert "It will be stopped and started again on another host as soon as it is not in use" in page
+        walk_in = await whole.running("class", time_to_live_minutes=60)
+
+        while clock.now() < second.occurrences[0].ends_at + timedelta(minutes=30):
+            for each in (first, second):
+                assert all(occurrence.at_risk is None for occurrence in (await read(whole, each)).occurrences)
+            await asyncio.sleep(120)
+        history = [entry async for entry in fleet.people.workers.history(used.id)]
+        (moved,) = [each for each in history if each.to_status is WorkerStatus.STOPPING]
+        assert first.occurrences[0].ends_at < moved.at < second.occurrences[0].warm_up_at
+        now = await fleet.worker(used.id)
+        assert (now.maintenance, fleet.calls("StopInstances"), fleet.calls("StartInstances")) == (None, 1, 1)
+        taught = [each for each in await whole.lablets() if each.booking_id]
+        assert len(taught) == 2 * SEATS
+        assert {each.placement_attempt for each in taught} == {1}, "none was placed anew"
+        assert {each.status for each in taught} <= {LabletStatus.TERMINATED, LabletStatus.EXPIRED}
+        ended = await whole.lablet(walk_in.id)
+        assert (ended.status, ended.placement_attempt) == (LabletStatus.EXPIRED, 1)
+        assert "EC2 has announced the retirement of its host" in await viewer.part(f"/workers/{used.id}/timeline")
+        await whole.check_books()
