@@ -64,7 +64,11 @@ def test_each_alert_fires_with_its_labels(tmp_path: Path) -> None:
     labels = {alert: {**severity(alert), **case.get("labels", {})} for alert, case in cases.items()}
     evaluate(
         tmp_path,
-        [evaluation(case["series"], case.get("minutes", 10), [labels[alert]], alert) for alert, case in cases.items()],
+        [
+            evaluation(series, case.get("minutes", 10), [labels[alert]], alert)
+            for alert, case in cases.items()
+            for series in (case["series"], *([case["or_series"]] if "or_series" in case else []))
+        ],
     )
 
 
