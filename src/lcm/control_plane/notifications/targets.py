@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import urlsplit
 
 from lcm.control_plane.notifications.messages import slack_body, teams_body, webex_body, webhook_body
 from lcm.control_plane.notifications.signing import signature_headers
@@ -28,6 +30,7 @@ _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 10.0
 _MAX_ANSWER_BYTES: Final = 2048
 _MAX_ANSWER_TEXT: Final = 200
+_MIN_SECRET_PART: Final = 16  # shorter parts of a URL are words
 _MAX_RETRY_AFTER: Final = 3600.0
 _REJECTING_STATUSES: Final = (400, 413, 415, 422)
 _CHAT_BODIES: Mapping[TargetKind, Callable[[Notification, Links], bytes]] = {
@@ -112,9 +115,13 @@ class HttpTarget:
         return body, {**headers, **signature_headers(notification.id, clock.now(), body, self._signing_secrets)}
 
     def _without_url(self, text: str) -> str:
-        """The URL may be a credential, and a server may repeat it."""
-        path = self._url.reveal().partition("://")[2].partition("/")[2]
-        return text.replace(self._url.reveal(), "***").replace(path, "***") if len(path) > 1 else text
+        """The URL may be a credential, and a server may repeat it, or the part that is one."""
+        url = self._url.reveal()
+        path = url.removeprefix(f"{urlsplit(url).scheme}://{urlsplit(url).netloc}").lstrip("/?")
+        parts = [each for each in re.split(r"[/?&=#]", path) if len(each) >= _MIN_SECRET_PART]
+        for hidden in (url, path, *sorted(parts, key=len, reverse=True)):
+            text = text.replace(hidden, "***") if len(hidden) > 1 else text
+        return text
 
 
 async def _read_text(response: HttpResponse) -> str:

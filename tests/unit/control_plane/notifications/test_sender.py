@@ -5,24 +5,25 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from email.utils import format_datetime
-from typing import TYPE_CHECKING
+
+import pytest
 
 from lcm.control_plane.notifications import messages, targets
 from lcm.control_plane.notifications.digest import MESSAGES_PER_WINDOW
 from lcm.control_plane.notifications.lane import RETRY_FOR, load_state
 from lcm.control_plane.notifications.lease import StoreLease
+from lcm.control_plane.notifications.messages import Links, Notification
+from lcm.control_plane.notifications.targets import DeliveryError, HttpTarget
 from lcm.control_plane.records.kinds import DEAD_LETTERS, DELIVERY_STATES
+from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
 from lcm.core import clock
 from lcm.model.notification.alert import AlertType
+from lcm.model.notification.subscription import TargetKind
 from lcm.model.worker.status import WorkerStatus
 from tests.support.records.worker_records import ANNA
 from tests.support.virtual.notifications import notification_world
-
-if TYPE_CHECKING:
-    import pytest
-
-    from lcm.control_plane.notifications.messages import Links, Notification
+from tests.unit.control_plane.notifications.test_messages import an_alert
 
 
 async def test_raised_is_followed_by_resolved_with_links_to_page_and_runbook() -> None:
@@ -334,6 +335,24 @@ async def test_a_test_message_shows_the_answer_and_hides_the_address() -> None:
         receiver.status, receiver.text = 404, b"nothing at https://ops/hook/s3cret or hook/s3cret"
         result = await sender.send_test(created.subscription, ANNA)
         assert (result.delivered, result.answer) == (False, "404 nothing at *** or ***")
+
+
+@pytest.mark.parametrize(
+    ("url", "answer"),
+    [
+        ("https://ops?token=s3cret", "no such token=s3cret"),
+        ("https://ops/services/T01/B02/abcdefghijklmnop3cret", "unknown: abcdefghijklmnop3cret"),
+        ("https://ops/flow?api=1&sig=abcdefghijklmnop3cret", "bad sig abcdefghijklmnop3cret of flow"),
+    ],
+)
+async def test_an_answer_that_repeats_a_part_of_the_address_hides_it(url: str, answer: str) -> None:
+    async with notification_world() as world:
+        receiver = world.receivers.add("ops", status=404, text=answer.encode())
+        target = HttpTarget(TargetKind.SLACK, Secret(url), [], world.receivers, Links())
+        with pytest.raises(DeliveryError) as caught:
+            await target.send(Notification("ev-1", (an_alert(),)))
+        assert receiver.requests == 1
+        assert "3cret" not in str(caught.value)
 
 
 async def test_no_secret_is_in_a_record_or_in_the_journal() -> None:
