@@ -121,6 +121,11 @@ class Alert(Record):
     subject: AlertSubject
     summary: str = Field(description="One sentence.")
     detail: str = Field(default="", description="The reason, as the record has it.")
+    counterpart: AlertSubject | None = Field(
+        default=None,
+        description="Set if only the subject was edited: as it was before (raised), or is now (resolved)."
+        " A subscription that selects both gets neither.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,7 @@ class AlertChange:
     type: AlertType
     state: AlertState
     finding: Finding
+    counterpart: AlertSubject | None = None
 
     @property
     def summary(self) -> str:
@@ -158,6 +164,7 @@ class AlertChange:
             subject=self.finding.subject,
             summary=self.summary,
             detail=self.finding.detail[:_MAX_TEXT],
+            counterpart=self.counterpart,
         )
 
 
@@ -265,9 +272,18 @@ def _worker_findings(worker: Worker | None, reason: str) -> dict[tuple[AlertType
 def _changes(
     before: Mapping[tuple[AlertType, str], Finding], after: Mapping[tuple[AlertType, str], Finding], reason: str
 ) -> Iterator[AlertChange]:
-    """Resolved ones first: a worker that was stuck and has failed is no longer stuck."""
+    """Resolved ones first: a worker that was stuck and has failed is no longer stuck.
+
+    Where a subject is edited meanwhile, whoever selects it no more must not wait for an end of which they never hear.
+    """
     for (alert_type, _), finding in ((key, each) for key, each in before.items() if key not in after):
         subject = finding.subject
         yield AlertChange(alert_type, AlertState.RESOLVED, Finding(subject, reason))
     for (alert_type, _), finding in ((key, each) for key, each in after.items() if key not in before):
         yield AlertChange(alert_type, AlertState.RAISED, finding)
+    for key, finding in after.items():
+        old = before[key].subject if key in before else finding.subject
+        if old != finding.subject:
+            gone = Finding(old, "it goes on, but its name, team, template or tags were changed")
+            yield AlertChange(key[0], AlertState.RESOLVED, gone, finding.subject)
+            yield AlertChange(key[0], AlertState.RAISED, finding, old)

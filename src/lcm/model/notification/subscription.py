@@ -19,7 +19,7 @@ from lcm.model.base import (
     StrictModel,
     UtcDatetime,
 )
-from lcm.model.notification.alert import Alert, AlertType, Severity
+from lcm.model.notification.alert import Alert, AlertSubject, AlertType, Severity
 from lcm.model.validation import text_like
 
 if TYPE_CHECKING:
@@ -83,9 +83,8 @@ class SubjectSelector(Record):
         Field(default_factory=dict)
     )
 
-    def matches(self, alert: Alert) -> bool:
-        """Whether an alert is about such a subject."""
-        subject = alert.subject
+    def matches(self, subject: AlertSubject) -> bool:
+        """Whether this is such a subject."""
         return (
             (not self.names or subject.name in self.names)
             and (not self.templates or subject.template_name in self.templates)
@@ -117,7 +116,9 @@ class AlertFilter(Record):
             return False
         if self.severity is Severity.CRITICAL and alert.severity is Severity.WARNING:
             return False
-        return self.selector.matches(alert)
+        if alert.counterpart is not None and self.selector.matches(alert.counterpart):
+            return False
+        return self.selector.matches(alert.subject)
 
     def describe(self, team_names: Mapping[str, str]) -> str:
         """Which alerts these are, in words."""

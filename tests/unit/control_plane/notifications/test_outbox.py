@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.fleet.breaker import close_breakers, open_breaker
 from lcm.control_plane.http.openapi import load_examples
@@ -10,7 +10,8 @@ from lcm.control_plane.records.kinds import ALERT
 from lcm.model.booking.record import AtRisk, Booking
 from lcm.model.fleet.losses import RegionLosses
 from lcm.model.lablet.status import LabletStatus
-from lcm.model.notification.alert import booking_changes, lablet_changes, leak_changes, worker_changes
+from lcm.model.notification.alert import Alert, booking_changes, lablet_changes, leak_changes, worker_changes
+from lcm.model.notification.subscription import AlertFilter, SubjectSelector
 from lcm.model.system import LeakedInstanceReport
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
 from lcm.model.worker.status import WorkerStatus
@@ -34,8 +35,11 @@ def stuck(worker: Worker, status: ConditionStatus = ConditionStatus.TRUE) -> Wor
     return worker.model_copy(update={"conditions": conditions, "version": worker.version + 1})
 
 
-async def alerts(desk: Desk) -> list[tuple[str, str, str]]:
-    return [(each["type"], each["state"], each["detail"]) for each in await desk.entries(ALERT)]
+async def alerts(desk: Desk, **selector: Any) -> list[tuple[str, str, str]]:
+    """What a subscription delivers."""
+    wanted = AlertFilter(selector=SubjectSelector(**selector))
+    found = [Alert.model_validate(each) for each in await desk.entries(ALERT)]
+    return [(each.type, each.state, each.detail) for each in found if wanted.matches(each)]
 
 
 async def test_an_alert_is_in_the_same_commit_as_its_change(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +72,12 @@ async def test_stuck_is_raised_once_and_resolved_once(desk: Desk) -> None:
     await write(once)
     await write(again)
     await write(stuck(again, ConditionStatus.FALSE))
-    assert await alerts(desk) == [("worker_stuck", "raised", "it waits for CML"), ("worker_stuck", "resolved", "seen")]
+    begins, ends = ("worker_stuck", "raised", "it waits for CML"), ("worker_stuck", "resolved", "seen")
+    assert await alerts(desk) == [begins, ends]
+    renamed = ("worker_stuck", "resolved", "it goes on, but its name, team, template or tags were changed")
+    assert await alerts(desk, names=("alpha",)) == [begins, renamed]
+    assert await alerts(desk, names=("beta",)) == [begins, ends]
+    assert await alerts(desk, names=("alpha", "beta")) == [begins, ends]
 
 
 async def test_a_stuck_worker_that_fails_is_no_longer_stuck(desk: Desk) -> None:
