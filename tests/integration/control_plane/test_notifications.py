@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from email import message_from_bytes, policy
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,14 @@ import pytest
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 from pydantic import SecretStr
 
+from lcm.control_plane.notifications.addresses import AllowedHosts
 from lcm.control_plane.notifications.messages import Links, Notification
 from lcm.control_plane.notifications.smtp import EmailTarget, SmtpConfig
-from lcm.control_plane.notifications.targets import DeliveryError
+from lcm.control_plane.notifications.targets import DeliveryError, HttpTarget
+from lcm.control_plane.secrets.encryption import Secret
+from lcm.http.network import NetworkTransport
+from lcm.model.notification.subscription import TargetKind
+from tests.support.network.scripted_server import ScriptedServer
 from tests.support.real.notification_drill import NotificationDrill, webhook_server
 from tests.support.servers.certificates import CertificateAuthority
 from tests.support.servers.mongod import database_name
@@ -169,3 +174,21 @@ async def test_a_mail_server_without_starttls_or_away_is_an_error_to_retry() -> 
     await server.wait_closed()
     with pytest.raises(DeliveryError, match=f"localhost:{port}"):
         await target.send(NOTIFICATION)
+
+
+async def test_a_redirect_is_not_followed_and_of_a_long_answer_only_the_beginning_is_read() -> None:
+    huge = b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n" + b"x" * 3_000_000
+    async with (
+        aclosing(NetworkTransport(idle_seconds=30.0, max_idle=2, resolve=AllowedHosts(["127.0.0.1"]).resolve)) as http,
+        ScriptedServer() as elsewhere,
+        ScriptedServer(
+            [f"HTTP/1.1 302 Found\r\nLocation: {elsewhere.url}\r\nContent-Length: 0\r\n\r\n".encode(), huge]
+        ) as server,
+    ):
+        target = HttpTarget(TargetKind.SLACK, Secret(f"{server.url}/hook"), [], http, Links())
+        with pytest.raises(DeliveryError, match=r"^302$") as caught:
+            await target.send(NOTIFICATION)
+        assert not caught.value.rejected
+        assert elsewhere.connections == 0
+        assert await target.send(NOTIFICATION) == f"200 {'x' * 199}…"
+        await server.wait_until_open(0)

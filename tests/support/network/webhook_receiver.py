@@ -42,10 +42,14 @@ class ReceivedMessage:
 
 @dataclass(slots=True)
 class Receiver:
-    """One host. `status` is what it responds; None: it cannot be reached; `hangs`: it never responds."""
+    """One host. `status` is what it responds; None: it cannot be reached.
+
+    `hangs`: it never responds; `is_endless`: the body of its response never ends.
+    """
 
     status: int | None = 200
     hangs: bool = False
+    is_endless: bool = False
     seconds: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
     text: bytes = b"ok"
@@ -63,12 +67,15 @@ class _Response:
     status: int
     headers: dict[str, str]
     text: bytes
+    is_endless: bool
 
     def header(self, name: str) -> str | None:
         return self.headers.get(name.lower())
 
     async def chunks(self) -> AsyncIterator[bytes]:
         yield self.text
+        if self.is_endless:
+            await asyncio.Event().wait()
 
     async def aclose(self) -> None:
         return
@@ -99,7 +106,7 @@ class Receivers:
         assert receiver.status is not None
         if receiver.status < 300:
             receiver.messages.append(ReceivedMessage(dict(request.headers), request.body or b"", clock.now()))
-        return _Response(receiver.status, receiver.headers, receiver.text)
+        return _Response(receiver.status, receiver.headers, receiver.text, receiver.is_endless)
 
     def discard(self, tls: ssl.SSLContext) -> None:
         return

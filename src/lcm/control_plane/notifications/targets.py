@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final, Protocol
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 SEND_SECONDS: Final = 20.0
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 10.0
+_BODY_SECONDS: Final = 5.0
 _MAX_ANSWER_BYTES: Final = 2048
 _MAX_ANSWER_TEXT: Final = 200
 _MIN_SECRET_PART: Final = 16  # shorter parts of a URL are words
@@ -125,12 +127,14 @@ class HttpTarget:
 
 
 async def _read_text(response: HttpResponse) -> str:
-    """The beginning of the body on one line."""
+    """The beginning of the body on one line. One that does not come changes nothing: the status is the answer."""
     received = b""
-    async for chunk in response.chunks():
-        received += chunk
-        if len(received) >= _MAX_ANSWER_BYTES:
-            break
+    with suppress(TimeoutError, HttpTransportError):
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for chunk in response.chunks():
+                received += chunk
+                if len(received) >= _MAX_ANSWER_BYTES:
+                    break
     return single_line(received[:_MAX_ANSWER_BYTES].decode(errors="replace"), _MAX_ANSWER_TEXT)
 
 

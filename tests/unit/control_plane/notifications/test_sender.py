@@ -156,6 +156,20 @@ async def test_a_target_may_say_with_a_date_when_to_come_back() -> None:
         assert len(receiver.messages) == 1
 
 
+async def test_a_message_is_accepted_once_the_status_says_so_also_if_the_body_never_ends() -> None:
+    async with notification_world() as world:
+        await world.add_workers(2)
+        receiver, created = await world.subscribe()
+        receiver.is_endless = True
+        await world.start_sender()
+        await world.fail(0)
+        await world.fail(1)
+        await asyncio.sleep(60)
+        assert [alert["subject"]["id"] for alert in receiver.alerts] == ["w-0", "w-1"]
+        status = await world.subscriptions.status(created.subscription.id)
+        assert (status.delivered, status.recent[0].answer) == (2, "200 ok")
+
+
 async def test_what_cannot_even_be_sent_is_shown_and_given_up_like_any_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault of ours with one message does not keep all others back for ever."""
     async with notification_world() as world:
