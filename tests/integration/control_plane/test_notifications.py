@@ -80,6 +80,7 @@ class Mail:
         self.server_tls.load_cert_chain(identity.cert_file, identity.key_file)
         self.client_tls = ssl.create_default_context(cafile=ca.ca_file)
         self.port = 0
+        self.without: list[str] = []  # mechanisms of AUTH
 
     def protocol(self) -> SMTP:
         def check(server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
@@ -92,6 +93,7 @@ class Mail:
             require_starttls=True,
             authenticator=check,
             auth_required=True,
+            auth_exclude_mechanism=self.without,
             loop=asyncio.get_running_loop(),
         )
 
@@ -131,6 +133,15 @@ async def test_an_e_mail_is_sent_over_starttls(tmp_path: Path) -> None:
     text = message.get_content().replace("\r\n", "\n")
     assert "first line\n.a line with a dot\n" in text
     assert "https://lcm.test/workers/w-1" in text
+
+
+async def test_a_mail_server_that_knows_login_alone_gets_user_and_password(tmp_path: Path) -> None:
+    """As Exchange does."""
+    async with mail_server(tmp_path) as mail:
+        mail.without = ["PLAIN"]
+        assert await mail.target().send(NOTIFICATION) == "250 accepted"
+        with pytest.raises(DeliveryError, match="AUTH: 535"):
+            await mail.target(password="wrong").send(NOTIFICATION)
 
 
 async def test_a_refused_e_mail_says_why_and_whether_it_is_final(tmp_path: Path) -> None:

@@ -203,14 +203,29 @@ async def _open(config: SmtpConfig) -> _SmtpConnection:
             _require_starttls(offered)
             await connection.command("STARTTLS", "STARTTLS")
             connection = await connection.start_tls(tls, config.host)
-            await connection.command(f"EHLO {_HELLO_NAME}", "EHLO")
+            offered = await connection.command(f"EHLO {_HELLO_NAME}", "EHLO")
         if config.username is not None and config.password is not None:
-            plain = f"\0{config.username}\0{config.password.get_secret_value()}".encode()
-            await connection.command(f"AUTH PLAIN {base64.b64encode(plain).decode()}", "AUTH")
+            await _sign_in(connection, offered, config.username, config.password.get_secret_value())
     except BaseException:
         connection.abort()
         raise
     return connection
+
+
+async def _sign_in(connection: _SmtpConnection, offered: str, username: str, password: str) -> None:
+    words = offered.upper().split()
+    if "PLAIN" in words or "LOGIN" not in words:
+        plain = _base64(f"\0{username}\0{password}")
+        await connection.command(f"AUTH PLAIN {plain}", "AUTH")
+        return
+    # Exchange and others know this one alone.
+    await connection.command("AUTH LOGIN", "AUTH", expected=3)
+    await connection.command(_base64(username), "AUTH", expected=3)
+    await connection.command(_base64(password), "AUTH")
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def _require_starttls(offered: str) -> None:
