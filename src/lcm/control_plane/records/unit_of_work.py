@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_MAX_ATTEMPTS = 20
+_MAX_ATTEMPTS = 60
+"""A long attempt loses to shorter ones until their burst is over: it is tried for about six seconds."""
 _NAMED_KINDS = {
     BOOKINGS.name: "booking",
     LABLETS.name: "lablet",

@@ -249,3 +249,28 @@ async def test_a_reset_clears_the_term_and_is_audited(desk: Desk) -> None:
     assert "leadership_reset" in [line["action"] for line in await desk.entries(AUDIT)]
     with pytest.raises(ProblemError):
         await desk.unit_of_work.run(ANNA, lambda tx: tx.reset_leadership("nobody"))
+
+
+async def _take_a_turn(tx: Transaction) -> None:
+    await tx.take_calendar()  # all of them write it
+
+
+async def test_a_long_attempt_outlasts_a_burst_of_short_ones(desk: Desk) -> None:
+    """Admission reads for many milliseconds, and each commit of another control plane makes it run again."""
+    loop = asyncio.get_running_loop()
+    burst_ends = loop.time() + 3.0
+
+    async def change() -> None:
+        while loop.time() < burst_ends:
+            await desk.unit_of_work.run(ANNA, _take_a_turn)
+            await asyncio.sleep(0.015)
+
+    async def slowly(tx: Transaction) -> str:
+        await _take_a_turn(tx)
+        await asyncio.sleep(0.02)
+        return "done"
+
+    burst = asyncio.create_task(change())
+    assert await desk.unit_of_work.run(ANNA, slowly) == "done"
+    assert loop.time() >= burst_ends, "it has lost all the time"
+    await burst
