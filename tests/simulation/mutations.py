@@ -119,7 +119,7 @@ MUTATIONS = (
     Mutation(
         "a failed read counts as a complete one without instances",
         "cloud/region_cache.py",
-        "            return await call\n",
+        "            return self._cache.with_last_starts(await call)\n",
         "            seen = await call\n"
         "            account = seen.account_id or self._account()\n"
         "            return __import__('dataclasses').replace(seen, complete=True, account_id=account)\n",

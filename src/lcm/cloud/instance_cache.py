@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lcm.cloud.types import InstanceState
@@ -97,6 +98,21 @@ class InstanceCache:
             lookups.append(InstanceLookup(cached.instance, cached.began_at))
         # Of two calls that began at the same time, the one that found the instance counts.
         return max(lookups, key=lambda result: (result.began_at, result.instance is not None), default=None)
+
+    def with_last_starts(self, result: Sweep) -> Sweep:
+        """Return the result without states from before the last start of an instance: those seen last stand for them.
+
+        Pages may show old states after new ones. A start changes the launch time of an instance, so a state with an
+        earlier launch time is old; a stopped one would look like a stop outside LCM.
+        """
+        outdated = {
+            instance_id: known.instance
+            for instance_id, instance in result.instances.items()
+            if (known := self._seen.get(instance_id)) is not None
+            and known.instance is not instance
+            and instance.launched_at < known.instance.launched_at
+        }
+        return replace(result, instances={**result.instances, **outdated}) if outdated else result
 
     def record_sweep(self, sweep: Sweep, now: float) -> Sequence[Instance]:
         """Store a sweep that ended now, and return the new and changed instances.

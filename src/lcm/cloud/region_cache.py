@@ -276,7 +276,7 @@ class RegionCache:
 
     async def _guard(self, call: Awaitable[Sweep]) -> Sweep:
         try:
-            return await call
+            return self._cache.with_last_starts(await call)
         except Exception as error:
             log.exception("the call to the provider failed", region=self.region)
             return self._failed(str(error))

@@ -10,7 +10,8 @@ import pytest
 from lcm.cloud.errors import CloudUnreachableError
 from lcm.cloud.region_cache import DESCRIBE, SWEEP, RegionCache
 from lcm.cloud.simulated import SimulatedProvider
-from lcm.cloud.simulated.faults import ExternalAction, ExternalChange, FailPage, Outage
+from lcm.cloud.simulated.faults import ExternalAction, ExternalChange, FailPage, LagReads, Outage
+from lcm.cloud.types import InstanceState
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
 
@@ -107,6 +108,24 @@ async def test_a_partial_sweep_is_marked_and_the_complete_one_stays(scene: Obser
     assert await scene.cache.sweep(max_age=60) is whole
     assert await scene.cache.sweep(max_age=10) is partial
     assert (await scene.cache.sweep()).complete
+
+
+async def test_a_state_from_before_the_last_start_does_not_come_back(scene: Observed) -> None:
+    """EC2's pages mix old and new states: a stopped instance that was started is not stopped again by an old page."""
+    (instance_id,) = await scene.running("w1")
+    await scene.provider.stop_instance(REGION, instance_id)
+    await asyncio.sleep(60)
+    stopped = (await scene.cache.sweep()).instances[instance_id]
+    assert stopped.state is InstanceState.STOPPED
+    await scene.provider.start_instance(REGION, instance_id)
+    assert (await scene.cache.sweep()).instances[instance_id].state is InstanceState.PENDING
+    scene.world.inject_fault(REGION, LagReads(15))
+    for read in (await scene.cache.sweep(), await scene.cache.describe([instance_id])):
+        assert read.instances[instance_id].state is InstanceState.PENDING
+    assert scene.cache.instance(instance_id) is not stopped
+    scene.world.inject_fault(REGION, LagReads(0))
+    await scene.provider.terminate_instance(REGION, instance_id)
+    assert (await scene.cache.sweep()).instances[instance_id].state is InstanceState.SHUTTING_DOWN
 
 
 async def test_an_outage_is_a_failed_sweep_and_nothing_is_described_by_id(scene: Observed) -> None:

@@ -192,10 +192,11 @@ class SimulatedRegion:
         if machine.state is not InstanceState.STOPPED:
             raise self._wrong_state(machine, "StartInstances")
         self._require_capacity(machine.instance_type, "StartInstances", now)
-        machine.launched_at = now
+        state = self._enter(machine, InstanceState.PENDING, self.timing.pending, now)
+        machine.launched_at = now  # not earlier: what was shown before the start keeps its launch time
         machine.public_ip = self.address()
         machine.leave_host(now)
-        return self._enter(machine, InstanceState.PENDING, self.timing.pending, now)
+        return state
 
     def stop_instance(self, instance_id: str, now: float, reason: str = "User initiated") -> InstanceState:
         """StopInstances."""
@@ -232,7 +233,7 @@ class SimulatedRegion:
                     break
                 found.append(machine.show_as_of(seen_at))
                 last = machine.serial
-        if found and self.faults.halves_page():
+        if self.faults.halves_page(len(found), by_id=bool(filters.instance_ids)):
             del found[len(found) // 2 :]
         return DescribePage(found, following, self.account_id)
 
