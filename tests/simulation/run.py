@@ -14,7 +14,7 @@ from lcm.client.errors import ClientError
 from tests.simulation.faults.injector import Adversary
 from tests.simulation.invariants.at_end import complaints
 from tests.simulation.invariants.decision_rules import count_rules
-from tests.simulation.invariants.during import Ledger
+from tests.simulation.invariants.during import SICKENING, Ledger
 from tests.simulation.scenarios.catalog import script_of
 from tests.simulation.script import MINUTE, NODES
 from tests.simulation.world.loop import Node, SeededLoop
@@ -82,7 +82,7 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float)
     await platform.start_plane()
     for name in NODES:
         await platform.start_controller(name, rate=script.rates[name], offset=script.offsets[name])
-    ledger.other_faults = any(event.kind != "swallow" for event in script.faults)
+    ledger.other_faults = any(event.kind not in SICKENING for event in script.faults)
     people, adversary = People(platform, ledger), Adversary(platform, script)
     await people.prepare(script.settings, script.classes)
     acts = [_at(event, people.do, ledger) for event in script.people]

@@ -89,6 +89,7 @@ PEOPLE: dict[str, float] = {
     "schedule": 0,
     "unschedule": 0,
     "check-waits": 0,  # only in scenarios, where nothing else keeps a controller from saying so
+    "check-sight": 0,  # as above
     # Only in runs with classes.
     "book": 0,
     "extend-class": 0,
@@ -164,6 +165,7 @@ FAULTS: dict[str, float] = {
     "reschedule-event": 0,
     "cancel-event": 0,
     "keep-impaired": 0,
+    "halve-lists": 0,
 }
 """Faults and their relative frequency."""
 _BUSY = {2: 5, 3: 3, 5: 2}
@@ -182,6 +184,7 @@ def write(seed: int | str) -> Script:
     faults = [] if quiet else _events(FAULTS, chance.randint(most // 2 + 1, 3 * most), chance)
     settings = _settings(chance)
     faults += _maintenance(random.Random(f"{seed}/maintenance"), settings)
+    faults += _half_lists(random.Random(f"{seed}/lists"))
     return Script(
         people=tuple(sorted(people, key=lambda event: event.at)),
         faults=tuple(sorted(faults, key=lambda event: event.at)),
@@ -233,6 +236,11 @@ def _maintenance(chance: random.Random, settings: dict[str, dict[str, Any]]) -> 
     policy = chance.choice(["plan", "plan", "report"])
     settings["maintenance"] = {"maintenance_policy": policy, "impaired_after": chance.choice([60.0, 300.0])}
     return _events(_MAINTENANCE_FAULTS, chance.randint(1, 4), chance)
+
+
+def _half_lists(chance: random.Random) -> list[Event]:
+    """In one run of ten EC2's lists are not complete for minutes."""
+    return _events({"halve-lists": 1.0}, 1, chance) if chance.random() < 0.1 else []
 
 
 _SCHEDULING = {"schedule": 4.0, "unschedule": 1.0}
@@ -406,6 +414,7 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
         "region": chance.choice(_REGIONS),
     },
     "halve-pages": lambda chance: {"times": chance.randint(1, 5), "region": chance.choice(_REGIONS)},
+    "halve-lists": lambda chance: {"seconds": chance.choice([120, 600]), "region": chance.choice(_REGIONS)},
     "fail-page": lambda chance: {"times": chance.randint(1, 4), "region": chance.choice(_REGIONS)},
     "announce": lambda chance: {
         "which": chance.random(),

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from lcm.cloud.simulated.machine import Machine
     from tests.simulation.world.platform import Platform
 
+_PAGE, _SMALL_PAGE = 1000, 2
+_ALL = 10**9
 _SETTLED = 400.0  # a younger instance may be invisible for other reasons
 _VISIBLE_FOR = 600.0  # between two times at which instances are hidden: only a longer absence proves anything
 
@@ -53,7 +55,7 @@ class HarmToAws:
         """End all faults."""
         ec2 = self._platform.ec2
         for region in ec2.regions.values():
-            region.faults = ActiveFaults()
+            region.faults, region.page_size = ActiveFaults(), _PAGE
             for machine in region.machines.values():
                 machine.impaired.clear()
         ec2.odd.clear()
@@ -108,6 +110,7 @@ class HarmToAws:
         self._strike(region, LackCapacity(seconds, instance_type))
 
     async def _zone_without_type(self, region: str, instance_type: str, subnet_id: str | None) -> None:
+        self._platform.ledger.omitted_types.add((region, instance_type, subnet_id))
         self._strike(region, OmitInstanceType(instance_type, subnet_id))
 
     async def _lose_replies(self, times: int, silent: bool, region: str) -> None:
@@ -125,9 +128,12 @@ class HarmToAws:
 
     async def _mix_states(self, seconds: float, lasting: float, region: str) -> None:
         """Some pages show the state of a while ago, others the present one."""
+        place = self._platform.ec2.regions[region]
+        place.page_size = _SMALL_PAGE
         self._strike(region, LagReads(seconds, share=0.5))
         await asyncio.sleep(lasting)
         self._strike(region, LagReads(0))
+        place.page_size = _PAGE
 
     async def _hide_old(self, which: float, count: int, seconds: float, region: str) -> str:
         """EC2's index loses some instances for a while, however old they are. Too short to call them gone."""
@@ -164,6 +170,12 @@ class HarmToAws:
     async def _halve_pages(self, times: int, region: str) -> None:
         self._strike(region, HalvePages(times))
 
+    async def _halve_lists(self, seconds: float, region: str) -> None:
+        """EC2's lists lack the second half of each page, for longer than an instance must be absent to be gone."""
+        self._strike(region, HalvePages(_ALL, listings_only=True))
+        await asyncio.sleep(seconds)
+        self._strike(region, HalvePages(0))
+
     async def _fail_page(self, times: int, region: str) -> None:
         self._strike(region, FailPage(1, times))
 
@@ -180,6 +192,8 @@ class HarmToAws:
         if not fit:
             return "none fits"
         region, machine = fit[int(which * len(fit))]
+        if action is ExternalAction.STOP:
+            self._platform.ledger.stopped_outside.add(machine.id)
         with suppress(CloudError):
             self._strike(region, ExternalChange(action, machine.id))
         return machine.id

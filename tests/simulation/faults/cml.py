@@ -30,17 +30,22 @@ class HarmToCml:
         cml.zones.clear()
         cml.long_lists.clear()
         cml.without_kvm.clear()
+        self._platform.ledger.sick_servers.clear()
         for server in cml.by_machine.values():
             server.seconds = 0.1
             if server.license.registration == "SUSPENDED":
                 server.license = replace(server.license, registration="COMPLETED")
 
     def _server(self, which: float) -> FakeServer | None:
-        servers = sorted(self._platform.cml.by_machine)
-        return self._platform.cml.by_machine[servers[int(which * len(servers))]] if servers else None
+        machine = self._machine(which)
+        return None if machine is None else self._platform.cml.by_machine[machine]
 
-    def _machine(self, which: float) -> str | None:
+    def _machine(self, which: float | str) -> str | None:
+        """The instance of a server by its place in the list, or by the name of its worker."""
         machines = sorted(self._platform.cml.by_machine)
+        if isinstance(which, str):
+            found = (each["instance_id"] for each in self._platform.ledger.records.values() if each["name"] == which)
+            return next((each for each in found if each in machines), None)
         return machines[int(which * len(machines))] if machines else None
 
     async def _cml_zone(self, which: float, hours: float) -> str:
@@ -86,13 +91,17 @@ class HarmToCml:
         server.certificate = f"{int(server.certificate[:8], 16) + 1:08x}" * 8
         return machine
 
-    async def _cml_slow(self, which: float, seconds: float, late: float = 9.0) -> str:
-        server = self._server(which)
-        if server is None:
+    async def _cml_slow(self, which: float | str, seconds: float, late: float = 9.0) -> str:
+        """A server responds, after so many seconds each time."""
+        machine = self._machine(which)
+        if machine is None:
             return "no server"
+        server, sick = self._platform.cml.by_machine[machine], self._platform.ledger.sick_servers
         server.seconds = late
+        sick.add(machine)
         await asyncio.sleep(seconds)
         server.seconds = 0.1
+        sick.discard(machine)
         return "it is fast again"
 
     async def _cml_sluggish(self, late: float, seconds: float) -> None:

@@ -31,6 +31,7 @@ from tests.simulation.invariants.classes import ClassBooks
 from tests.simulation.invariants.idle import CLOCK_GRACE, IdleBooks
 from tests.simulation.invariants.lablets import LabletBooks
 from tests.simulation.script import UNAUTHENTICATED
+from tests.support.virtual.fleet import BOOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,11 +52,15 @@ _DEADLINES = {"provisioning.timeout": 240.0, "starting.timeout": 240.0}
 HELD_GRACE = 15.0
 """How long a call that was decided before a hold may still start: the maximum duration of a pass."""
 MOST_DELAY = 30.0
-"""How long after a user's request EC2 is called where nothing goes wrong but another region: a polling cycle."""
+"""How long after a user's request EC2 is called where nothing goes wrong but another region, or the CML servers of
+other workers: a polling cycle."""
+SICKENING = ("swallow", "cml-slow")
+"""Faults of one region or server, which must delay no other."""
 _PROMPT_CHANGES = (("RUNNING", "RUNNING", "STOPPED"), ("STOPPED", "STOPPED", "RUNNING"))
 """Status before and after a user's request, and the desired status, where a call follows at once: no drain."""
 MOST_RESTARTS = 2
 """How often a worker is stopped for maintenance before a person has to look."""
+_NOT_OFFERED = " is not offered in the zone of "
 _HOUR = 3600.0
 _HOPELESS_SETBACKS = 30  # a worker in a hot loop: the rest of the run would take hours
 _FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
@@ -94,7 +99,11 @@ class Ledger:
         self._accepted: dict[str, set[str]] = {}  # by region: workers whose loss a closed breaker has accepted
         self._losses: dict[str, dict[str, float]] = defaultdict(dict)  # by region: when a worker was last lost
         self.sick_regions: set[str] = set()  # they never respond at the moment
+        self.omitted_types: set[tuple[str, str, str | None]] = set()  # by region, type and subnet, in this run
+        self.stopped_outside: set[str] = set()  # instances that were stopped in this run, and not by us
+        self.sick_servers: set[str] = set()  # instances whose CML takes long for each response at the moment
         self.other_faults = True  # whether anything else goes wrong in this run
+        self._runs_since: dict[str, float] = {}  # workers that are not ready yet, while CML servers of others are slow
         self._asked: dict[str, float] = {}  # workers that a user wants to start or stop, until EC2 is called
         self._untrusted: set[str] = set()  # instances whose new certificate no user has trusted
         self._reinstalled: set[str] = set()
@@ -198,6 +207,7 @@ class Ledger:
         if after["version"] < before["version"]:
             self.violated(f"{worker_id}: version went from {before['version']} to {after['version']}")
         self._certificates(before, after)
+        self._check_ready(before, after)
         if after["hold"] is not None and after["hold"]["until"] is None:
             self._worker_holds.setdefault(worker_id, self._now)
         else:
@@ -223,14 +233,31 @@ class Ledger:
         steps = [entry for topic, entry in entries if topic == WORKER_HISTORY and entry["worker_id"] == worker_id]
         if not any(step["to_status"] == new and step["reason"] and step["actor"]["name"] for step in steps):
             self.violated(f"{worker_id}: {old} became {new} without a line of history that says who and why")
-        if new == "FAILED" and any(code in step["reason"] for step in steps for code in UNAUTHENTICATED):
-            self.violated(f"{worker_id}: FAILED although nobody has judged the call: {steps[-1]['reason']}")
-        waits = {each["reason"] for each in before["conditions"] if each["type"] == "Waiting"}
-        if (old, new) == ("STARTING", "FAILED") and "NotObserved" in waits and steps[-1]["reason"].endswith("stopped"):
-            self.violated(f"{worker_id}: FAILED although nobody could read EC2 and the instance was never started")
+        if new == "FAILED" and steps:
+            self._failed(before, after, steps[-1]["reason"])
         lost_by_scan = after.get("terminated_by") == "discovery-gc" and new == "TERMINATED"
         if lost_by_scan and after["aws_region"] in self.breakers:
             self.violated(f"{worker_id}: marked as lost while the breaker of {after['aws_region']} is open")
+
+    def _failed(self, before: dict[str, Any], after: dict[str, Any], reason: str) -> None:
+        """A worker is FAILED: not for something that passes by itself, or that another zone does not lack."""
+        worker_id = after["id"]
+        if any(code in reason for code in UNAUTHENTICATED):
+            self.violated(f"{worker_id}: FAILED although nobody has judged the call: {reason}")
+        if self._another_zone_offers(after, reason):
+            self.violated(f"{worker_id}: FAILED although another zone offers its type: {reason}")
+        waits = {each["reason"] for each in before["conditions"] if each["type"] == "Waiting"}
+        if before["status"] == "STARTING" and "NotObserved" in waits and reason.endswith("stopped"):
+            self.violated(f"{worker_id}: FAILED although nobody could read EC2 and the instance was never started")
+
+    def _another_zone_offers(self, record: dict[str, Any], reason: str) -> bool:
+        """Whether a worker fails because the zone of one subnet does not offer its type, and that of another does."""
+        if _NOT_OFFERED not in reason:
+            return False
+        assert self.ec2 is not None
+        region, kind = record["aws_region"], reason.split(_NOT_OFFERED)[0].split()[-1]
+        lacking = {(region, kind, subnet) for subnet in self.ec2.regions[region].subnets}
+        return (region, kind, None) not in self.omitted_types and not lacking <= self.omitted_types
 
     def _set_back(self, worker_id: str) -> None:
         """A start ended STOPPED. An hour ends now, and not on the clock: else half of them would be counted."""
@@ -276,10 +303,13 @@ class Ledger:
             self.violated(f"{worker_id}: desired status {desired} after TERMINATED")
         if "person" in kinds:
             change = (before["status"], after["status"], desired)
-            if self.sick_regions and change in _PROMPT_CHANGES and after["hold"] is None and self._held_since is None:
+            others = (self.sick_regions or self.sick_servers) and not self._is_sick(after)
+            if others and change in _PROMPT_CHANGES and after["hold"] is None and self._held_since is None:
                 self._asked[worker_id] = self._now
             return
         accepted = after["drifted_at"] != before["drifted_at"] or after.get("pause_reason") == "stopped from outside"
+        if accepted and "policy" not in kinds:
+            self._accepted_stop(after)
         booked = desired == "RUNNING" and any(actor["action"] == "booked" for actor in actors)
         if "policy" not in kinds and not booked and not (desired == "STOPPED" and accepted):
             self.violated(
@@ -293,6 +323,17 @@ class Ledger:
                 self.violated(f"{worker_id}: {actor['action']} though {switch} is off")
         if desired == "STOPPED" and "policy" in kinds:
             self._stopped_by_policy(before, after)
+
+    def _accepted_stop(self, record: dict[str, Any]) -> None:
+        """What is accepted as a stop outside LCM has taken place: an old state is none."""
+        assert self.ec2 is not None
+        region = self.ec2.regions[record["aws_region"]]
+        machine = region.machines.get(record["instance_id"])
+        if machine is None or machine.id in self.stopped_outside or machine.events:
+            return
+        state = region.settle(machine, self.ec2.time()).state
+        if state in (InstanceState.PENDING, InstanceState.RUNNING):
+            self.violated(f"{record['id']}: a stop outside LCM is accepted, and {machine.id} is {state.value}")
 
     def _stopped_by_policy(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         worker_id = after["id"]
@@ -438,11 +479,28 @@ class Ledger:
 
     def _check_delay(self, worker_id: str) -> None:
         asked, record = self._asked.pop(worker_id, None), self.records.get(worker_id)
-        if asked is None or record is None or self.other_faults or record["aws_region"] in self.sick_regions:
+        if asked is None or record is None or self.other_faults or self._is_sick(record):
             return
         self.covered["call beside a sick region"] += bool(self.sick_regions)
+        self.covered["call beside sick CML servers"] += bool(self.sick_servers)
         if self._now - asked > MOST_DELAY:
             self.violated(f"{record['name']}: EC2 was called {self._now - asked:.1f} s after a user's request")
+
+    def _check_ready(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """A worker becomes ready as soon as its CML is, although those of others take long to respond."""
+        worker_id = after["id"]
+        if after["status"] != "RUNNING" or self.other_faults or self._is_sick(after):
+            self._runs_since.pop(worker_id, None)
+        elif before["status"] != "RUNNING" and self.sick_servers:
+            self._runs_since[worker_id] = self._now
+        elif after["ready"] and (since := self._runs_since.pop(worker_id, None)) is not None:
+            self.covered["ready beside sick CML servers"] += 1
+            if self._now - since > BOOT + MOST_DELAY:
+                self.violated(f"{after['name']} was ready only {self._now - since:.1f} s after it ran")
+
+    def _is_sick(self, record: dict[str, Any]) -> bool:
+        """Whether the region of a worker never responds at the moment, or its CML takes long to."""
+        return record["aws_region"] in self.sick_regions or record["instance_id"] in self.sick_servers
 
     def landed(self, operation: str, node: str, *, leads: bool) -> None:
         """A delayed call has reached EC2."""

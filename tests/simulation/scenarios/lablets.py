@@ -87,6 +87,12 @@ LAB_DAYS: dict[str, Script] = {
         at(3.2, "drain", **FIRST),
         at(3.3, "drain", which=0.9),
     ),
+    "capacity of the smallest type is missing for hours, and a lab needs a worker": day(
+        at(0.5, "no-capacity", region=HOME, instance_type="t3.micro", seconds=10_000),
+        lab(1),
+        at(40, "check-waits"),
+        lasting=45.0,
+    ),
     "one seems idle and has a lab": day(
         worker(idle=True), lab(1.4), at(1.5, "use", **FIRST), idle=PAUSING, lasting=8.0
     ),

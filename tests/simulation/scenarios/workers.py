@@ -130,6 +130,26 @@ WORKER_DAYS: dict[str, Script] = {
         at(13.1, "terminate-outside", which=0.9),
         at(15, "halve-pages", region=HOME, times=1),
     ),
+    "EC2's lists lack every second worker for ten minutes": day(
+        worker(lost="replace"),
+        worker(0.3, "w1"),
+        at(9, "halve-lists", region=HOME, seconds=600),
+        lasting=20.0,
+    ),
+    "EC2 answers half a page to all questions": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(3)),
+        at(9, "halve-pages", region=HOME, times=2),
+        at(12, "halve-pages", region=HOME, times=3),
+    ),
+    "EC2 mixes old and new states, and a stop outside LCM is accepted": day(
+        worker(),
+        worker(0.3, "w1"),
+        worker(0.4, "w2"),
+        at(3, "mix-states", region=HOME, seconds=40, lasting=1500),
+        *(at(4 + 3 * turn, ("stop", "start")[turn % 2], which=f"w{number}") for turn in range(6) for number in (0, 1)),
+        at(24, "stop-outside", which=0.9),
+        discovery={"drift_policy": "accept"},
+    ),
     "many are lost at once": day(
         *(worker(0.1 + number / 20, f"w{number}", lost=("terminate", "replace")[number % 2]) for number in range(6)),
         *leaderless(8, 20),
@@ -409,6 +429,15 @@ WORKER_DAYS: dict[str, Script] = {
         *(at(4.5 + number, "stop", which=f"h{number}") for number in range(3)),
         *(at(6.5 + number, "start", which=f"h{number}") for number in range(3)),
     ),
+    "the CML servers of a dozen workers take 29 seconds for each response": day(
+        *(worker(0.1 + number / 100, f"s{number}") for number in range(12)),
+        *(worker(0.3 + number / 100, f"h{number}") for number in range(2)),
+        *(at(4, "cml-slow", which=f"s{number}", seconds=600, late=29.0) for number in range(12)),
+        *(at(5 + 2 * turn, ("stop", "start")[turn % 2], which="h0") for turn in range(4)),
+        worker(6, "h2"),
+        worker(8, "h3", region="us-east-1"),
+        at(10, "stop", which="s0"),
+    ),
     "a leader is suspended while its calls wait to be sent": day(
         *(worker(0.1 + number / 50, f"w{number}") for number in range(6)),
         *(at(2, "queue-calls", node=node, seconds=600, slowest=5.0) for node in ("one", "two")),
@@ -597,9 +626,14 @@ WORKER_DAYS: dict[str, Script] = {
         at(0.1, "metadata-silent", node="one", seconds=200),
         at(0.1, "metadata-silent", node="two", seconds=200),
         worker(0.3),
+        at(2.5, "check-sight"),
         at(5, "clock-off", node="one", seconds=200),
         at(5, "clock-off", node="two", seconds=200),
         at(5.1, "stop", **FIRST),
+        at(8, "check-sight"),
+        at(11, "clock-off", node="one", seconds=200),
+        at(11, "clock-off", node="two", seconds=200),
+        at(11.1, "start", **FIRST),
     ),
     "a zone lacks the type, and then all do": day(
         at(0.1, "zone-without-type", region=HOME, instance_type="t3.small", subnet_id="subnet-a"),
@@ -610,6 +644,7 @@ WORKER_DAYS: dict[str, Script] = {
     "Cisco's license service is silent for an hour": day(
         at(0.1, "license-server-silent", seconds=3600),
         worker(token="good-token"),
+        at(40, "check-waits"),
         lasting=62.0,
     ),
     "nobody needs it any more": day(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from lcm.cloud.error_codes import error_class
 from lcm.cloud.errors import CloudAuthenticationError
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
 from lcm.cloud.simulated.region import DescribePage
@@ -126,7 +127,8 @@ class Aws(SimulatedProvider):
             self._note(operation, region, *_SUBJECT.get())
         code = self._ec2.unauthenticated.get(self._node)
         if code is not None:
-            raise CloudAuthenticationError(f"{operation} in {region}: {code}", code=code, operation=operation)
+            kind = error_class(code, operation, "") or CloudAuthenticationError  # without credentials there is no code
+            raise kind(f"{operation} in {region}: {code}", code=code, operation=operation)
         if operation in CHANGING and self._line.quality.slowest > _PROMPT:
             return await asyncio.shield(self._ec2.world.run(self._land(region, operation, work, instances), operation))
         result = await super()._send(region, operation, work, instances)

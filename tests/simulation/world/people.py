@@ -20,16 +20,18 @@ from lcm.model.calendar.schedule_requests import CreateScheduleRequest, EditSche
 from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, LabletRequirements
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus, LostWorkerPolicy
-from lcm.model.worker.conditions import ConditionType, is_condition_true
+from lcm.model.worker.conditions import ConditionType, find_condition, is_condition_true
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest, LicenseRequest
-from lcm.model.worker.status import LicenseOperation, WorkerStatus
+from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, WorkerStatus
+from lcm.model.worker.template import DEFAULT_TEMPLATES
 from tests.simulation.invariants.control_plane import is_refusal, refusal
 from tests.simulation.world.instructors import Instructors
 from tests.support.virtual.full_platform import topology
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
     from lcm.model.calendar.schedule import Schedule
     from tests.simulation.invariants.during import Ledger
@@ -48,6 +50,16 @@ DEFINITIONS = {
 }
 """The definitions of lablets. The slow one boots longer than the start timeout."""
 LICENSED = LabletRequirements(cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=True)
+
+
+def _waits_since(worker: Worker) -> datetime | None:
+    """Since when it waits: for its instance, or with that for its license; None if it does not."""
+    if worker.desired_status is not DesiredStatus.RUNNING or worker.hold is not None:
+        return None
+    if worker.status in (WorkerStatus.PENDING, WorkerStatus.STOPPED):
+        return max(worker.status_since, worker.last_resumed_at or worker.created_at)
+    licensed = find_condition(worker.conditions, ConditionType.LICENSED)
+    return licensed.since if worker.license_status is LicenseStatus.REGISTERING and licensed is not None else None
 
 
 class People:
@@ -251,19 +263,37 @@ class People:
         return f"lablet {reset.name} is made anew"
 
     async def _check_waits(self) -> str:
-        """Whoever has not come up for longer than the limit must be reported as stuck."""
+        """Whoever waits for longer than the limit must be reported as stuck, and no lablet waits for such a worker."""
         from tests.simulation.world.platform import WAIT_LIMIT
 
-        overdue = 0
-        async for worker in self._client.workers.list(status=[WorkerStatus.PENDING, WorkerStatus.STOPPED]):
-            if worker.desired_status != "RUNNING" or worker.hold is not None:
-                continue
-            since = max(worker.status_since, worker.last_resumed_at or worker.created_at)
-            if (clock.now() - since).total_seconds() > WAIT_LIMIT + _WAIT_SLACK:
+        earliest, overdue = clock.now() - timedelta(seconds=WAIT_LIMIT + _WAIT_SLACK), 0
+        async for worker in self._client.workers.list(exclude_statuses=[WorkerStatus.TERMINATED]):
+            since = _waits_since(worker)
+            if since is not None and since < earliest:
                 overdue += 1
                 if not is_condition_true(worker.conditions, ConditionType.STUCK):
                     self._ledger.violated(f"{worker.name} waits since {since:%H:%M:%S} and is not reported as stuck")
+        async for lablet in self._client.lablets.list(status=[LabletStatus.PENDING_SCHEDULING]):
+            if lablet.created_at < earliest and self._has_capacity(lablet.aws_region):
+                reason = lablet.placement.reason if lablet.placement is not None else ""
+                self._ledger.violated(f"lablet {lablet.name} waits, although another type has capacity: {reason}")
         return f"{overdue} have waited for too long"
+
+    def _has_capacity(self, region: str | None) -> bool:
+        """Whether EC2 has capacity of any type there."""
+        ec2 = self._platform.ec2
+        places = [ec2.regions[region]] if region is not None else list(ec2.regions.values())
+        types = {template.instance_type for template in DEFAULT_TEMPLATES}
+        return any(not place.faults.lacks_capacity(each, ec2.time()) for place in places for each in types)
+
+    async def _check_sight(self) -> str:
+        """A leader that has not been able to read EC2 for minutes is not ready, and says why."""
+        leaders = [name for name in ("one", "two") if self._platform.leads(name)]
+        for name in leaders:
+            reasons = self._platform.nodes[name].call(self._platform.controllers[name].readiness)
+            if not any("EC2 cannot be read" in reason for reason in reasons):
+                self._ledger.violated(f"{name} leads, cannot read EC2, and does not say so: {reasons}")
+        return f"checked {', '.join(leaders) or 'nobody'}"
 
     async def _schedule(
         self, number: int, names: tuple[str, ...], opens: int, lasts: int, outside: str, zone: str = "UTC"

@@ -265,6 +265,10 @@ class Platform:
             registry=CollectorRegistry(),
         )
 
+    def leads(self, name: str) -> bool:
+        """Whether the controller of a node leads, as far as it knows."""
+        return not self.nodes[name].dead and bool(self.nodes[name].call(lambda: self.controllers[name].is_leader))
+
     def _scheduler(self, _: str, etcd: EtcdClient, election: LeaderElectionConfig, control: Client) -> Controller:
         return SchedulerHostedService(
             etcd,

@@ -125,8 +125,9 @@ def _inject_into_reads(
         case DropFromReads(share, seconds):
             faults.dropped_share = share
             faults.drops_until = now + seconds
-        case HalvePages(times):
+        case HalvePages(times, listings_only):
             faults.halved_pages = times
+            faults.halves_listings_only = listings_only
         case FailPage(number, times):
             faults.failing_pages[number] = times
 

@@ -166,9 +166,13 @@ class DropFromReads:
 
 @dataclass(frozen=True, slots=True)
 class HalvePages:
-    """The next pages of DescribeInstances contain only half of their instances, and nothing says so."""
+    """The next pages of DescribeInstances contain only half of their instances, and nothing says so.
+
+    `listings_only`: pages of instances that are asked for by id are whole, and so is one with a single instance.
+    """
 
     times: int = 1
+    listings_only: bool = False
 
 
 Fault = (
@@ -255,6 +259,7 @@ class ActiveFaults:
     dropped_share: float = 0.0
     drops_until: float = float("-inf")
     halved_pages: int = 0
+    halves_listings_only: bool = False
     failing_pages: dict[int, int] = field(default_factory=dict)
     outage_until: float = float("-inf")
     outage_is_silent: bool = False
@@ -301,12 +306,12 @@ class ActiveFaults:
         """Whether reads do not return this instance now."""
         return any(now < self.hidden_until.get(hidden, float("-inf")) for hidden in ("", instance_id))
 
-    def halves_page(self) -> bool:
-        """Whether this page contains only half of its instances."""
-        if self.halved_pages:
-            self.halved_pages -= 1
-            return True
-        return False
+    def halves_page(self, found: int, *, by_id: bool) -> bool:
+        """Whether this page contains only half of the instances that were found."""
+        if not self.halved_pages or not found or (self.halves_listings_only and (by_id or found == 1)):
+            return False
+        self.halved_pages -= 1
+        return True
 
     def loses_response(self) -> bool:
         """Whether the response to this call is lost."""

@@ -204,6 +204,17 @@ async def test_half_a_page_looks_complete() -> None:
     assert await seen(scene) == launched
 
 
+async def test_half_a_listing_hides_nothing_from_those_who_ask_by_id() -> None:
+    scene = Scene()
+    launched = {await scene.launch(f"w{number}") for number in range(10)}
+    scene.world.inject_fault(REGION, HalvePages(100, listings_only=True))
+    for _ in range(3):
+        assert len(await seen(scene)) == 5
+        assert (await scene.provider.describe(REGION, launched)).instances.keys() == launched
+    scene.world.inject_fault(REGION, HalvePages(0))
+    assert await seen(scene) == launched
+
+
 async def test_pages_mix_old_and_new_states() -> None:
     scene = Scene()
     launched = [await scene.launch(f"w{number}") for number in range(20)]
