@@ -49,8 +49,10 @@ async def bed(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AwsBed]:
 
 @pytest.mark.parametrize("role", [None, ROLE])
 async def test_a_metadata_service_that_is_silent_at_start_is_asked_again(
-    bed: AwsBed, metadata: MetadataService, role: str | None
+    bed: AwsBed, metadata: MetadataService, monkeypatch: pytest.MonkeyPatch, role: str | None
 ) -> None:
+    """With the next call, not only when a client whose credentials were refused may be replaced."""
+    monkeypatch.setattr(gateway, "REFUSED_CLIENT_SECONDS", 3600.0)
     cloud = bed.another_provider(role_arn=role)
     with pytest.raises(CloudError) as silent:
         await cloud.launch_instance(bed.parameters("w1"))
