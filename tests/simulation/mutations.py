@@ -65,7 +65,7 @@ MUTATIONS = (
         f"{_DECIDE}/running.py",
         "    if worker.desired_status is DesiredStatus.STOPPED:\n        reason =",
         "    if False:\n        reason =",
-        "a stopped worker is to end",
+        "EC2 throttles a stop",
     ),
     Mutation(
         "a stopped worker ignores that TERMINATED is desired",
@@ -108,7 +108,7 @@ MUTATIONS = (
         "cloud/instance_cache.py",
         "            if absence is not None and absence.first_sweep_at <= result.began_at:\n",
         "            if False:\n",
-        "each read leaves out a third",
+        "each read leaves out half for a quarter of an hour",
     ),
     Mutation(
         "the only instance of a region is gone as soon as one of many",

@@ -121,6 +121,13 @@ WORKER_DAYS: dict[str, Script] = {
         at(9, "drop-from-reads", region=HOME, share=0.3, seconds=300),
         at(25, "breaker", **FIRST),
     ),
+    "each read leaves out half for a quarter of an hour": day(
+        worker(lost="replace"),
+        worker(0.3, "w1"),
+        worker(0.4, "w2"),
+        at(9, "drop-from-reads", region=HOME, share=0.5, seconds=900),
+        lasting=26.0,
+    ),
     "EC2 answers half a page, and mixes old and new states": day(
         *(worker(0.1 + number / 20, f"w{number}") for number in range(6)),
         at(9, "halve-pages", region=HOME, times=4),
