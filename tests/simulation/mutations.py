@@ -383,6 +383,13 @@ MUTATIONS = (
         "the CML servers of a dozen workers take 29 seconds for each response",
     ),
     Mutation(
+        "the lablets of one worker take all slots for passes",
+        "core/controller/pass_schedule.py",
+        "            group_limit=max(1, config.max_concurrent // GROUPS_SERVED),\n",
+        "            group_limit=config.max_concurrent,\n",
+        "a dozen labs are created on a CML that takes 29 seconds for each response, and one elsewhere",
+    ),
+    Mutation(
         "a version that another process has written is overwritten",
         "control_plane/errors.py",
         "    if version != current:\n",

@@ -54,6 +54,8 @@ HELD_GRACE = 15.0
 MOST_DELAY = 30.0
 """How long after a user's request EC2 is called where nothing goes wrong but another region, or the CML servers of
 other workers: a polling cycle."""
+MOST_LAB_DELAY = 15.0
+"""How long after a lablet got its worker its lab is created where nothing is slow but another worker's CML."""
 SICKENING = ("swallow", "cml-slow")
 """Faults of one region or server, which must delay no other."""
 _PROMPT_CHANGES = (("RUNNING", "RUNNING", "STOPPED"), ("STOPPED", "STOPPED", "RUNNING"))
@@ -104,6 +106,7 @@ class Ledger:
         self.sick_servers: set[str] = set()  # instances whose CML takes long for each response at the moment
         self.other_faults = True  # whether anything else goes wrong in this run
         self._runs_since: dict[str, float] = {}  # workers that are not ready yet, while CML servers of others are slow
+        self._placed_at: dict[str, float] = {}  # lablets whose lab is to be created, while another server is slow
         self._asked: dict[str, float] = {}  # workers that a user wants to start or stop, until EC2 is called
         self._untrusted: set[str] = set()  # instances whose new certificate no user has trusted
         self._reinstalled: set[str] = set()
@@ -163,6 +166,7 @@ class Ledger:
             self._newer_kept(disk, body)
         elif write.kind is LABLETS:
             self.classes.lablet(self.lablets.records.get(body["id"]), body)
+            self._placed(self.lablets.records.get(body["id"]), body)
             self.lablets.committed(body, entries)
         elif write.kind is BOOKINGS:
             self.classes.booking(body, [entry for topic, entry in entries if topic == AUDIT])
@@ -497,6 +501,24 @@ class Ledger:
             self.covered["ready beside sick CML servers"] += 1
             if self._now - since > BOOT + MOST_DELAY:
                 self.violated(f"{after['name']} was ready only {self._now - since:.1f} s after it ran")
+
+    def _placed(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+        """A lablet gets a worker, while the CML server of one other takes long to respond."""
+        worker = self.records.get(after["worker_id"] or "")
+        if before is None or before["worker_id"] == after["worker_id"] or worker is None:
+            return
+        if len(self.sick_servers) == 1 and worker["ready"] and not self.other_faults and not self._is_sick(worker):
+            self._placed_at[after["id"]] = self._now
+
+    def lab_made(self, marker: str, alike: int, node: str) -> None:
+        """A lab was created: soon after its lablet got its worker, although another CML server is slow."""
+        self.lablets.lab_made(marker, alike, node)
+        placed = self._placed_at.pop(marker.rsplit(".", 1)[0], None)
+        if placed is None:
+            return
+        self.covered["lab beside a sick CML server"] += 1
+        if self._now - placed > MOST_LAB_DELAY:
+            self.violated(f"{marker}: its lab was created {self._now - placed:.1f} s after it got its worker")
 
     def _is_sick(self, record: dict[str, Any]) -> bool:
         """Whether the region of a worker never responds at the moment, or its CML takes long to."""

@@ -93,6 +93,14 @@ LAB_DAYS: dict[str, Script] = {
         at(40, "check-waits"),
         lasting=45.0,
     ),
+    "a dozen labs are created on a CML that takes 29 seconds for each response, and one elsewhere": day(
+        worker(template="nested-large"),
+        worker(0.3, "w1", region="us-east-1"),
+        at(2.9, "cml-slow", which="w0", seconds=600, late=29.0),
+        *(lab(3 + number / 50) for number in range(12)),
+        *(lab(minutes, region="us-east-1") for minutes in (3.25, 5)),
+        lasting=14.0,
+    ),
     "one seems idle and has a lab": day(
         worker(idle=True), lab(1.4), at(1.5, "use", **FIRST), idle=PAUSING, lasting=8.0
     ),

@@ -132,7 +132,7 @@ class LabSession:
             lab = world.import_lab(text, owner, query["title"])
             marker = marker_in_title(lab.plan.title) or ""
             alike = sum(marker_in_title(each.plan.title) == marker for each in world.labs.all)
-            self._ledger.lablets.lab_made(marker, alike, self._node)
+            self._ledger.lab_made(marker, alike, self._node)
             return {"id": lab.id, "warnings": []}
         lab = world.labs.get(way[1])
         if len(way) == 2:
