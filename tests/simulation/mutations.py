@@ -512,6 +512,13 @@ MUTATIONS = (
         "three workers of a region are to move",
     ),
     Mutation(
+        "a lablet is placed on a worker that EC2 will stop before its end",
+        "model/lablet/placement.py",
+        "        or check_health(worker, until)\n",
+        "",
+        "a lab is created where EC2 has announced a retirement",
+    ),
+    Mutation(
         "a worker moves to another host while a lablet runs on it",
         "model/worker/maintenance.py",
         "    lablets = worker.allocation.lablets\n    return",

@@ -503,10 +503,15 @@ class Ledger:
                 self.violated(f"{after['name']} was ready only {self._now - since:.1f} s after it ran")
 
     def _placed(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-        """A lablet gets a worker, while the CML server of one other takes long to respond."""
+        """A lablet gets a worker: no impaired one, nor one that EC2 will stop before the end of the lablet."""
         worker = self.records.get(after["worker_id"] or "")
         if before is None or before["worker_id"] == after["worker_id"] or worker is None:
             return
+        if any(each["type"] == "Impaired" and each["status"] == "True" for each in worker["conditions"]):
+            self.violated(f"lablet {after['name']} is placed on {worker['name']}, which is impaired")
+        ends = after["time_to_live_minutes"] is not None or after["ends_at"] is not None
+        if worker.get("maintenance") is not None and worker["maintenance"]["not_before"] is not None and not ends:
+            self.violated(f"lablet {after['name']} has no end and is placed on {worker['name']}, which EC2 will stop")
         if len(self.sick_servers) == 1 and worker["ready"] and not self.other_faults and not self._is_sick(worker):
             self._placed_at[after["id"]] = self._now
 

@@ -101,6 +101,12 @@ LAB_DAYS: dict[str, Script] = {
         *(lab(minutes, region="us-east-1") for minutes in (3.25, 5)),
         lasting=14.0,
     ),
+    "a lab is created where EC2 has announced a retirement": day(
+        worker(),
+        at(2.5, "announce", **FIRST, seconds=86400, code="instance-retirement"),
+        lab(9),
+        lasting=14.0,
+    ),
     "one seems idle and has a lab": day(
         worker(idle=True), lab(1.4), at(1.5, "use", **FIRST), idle=PAUSING, lasting=8.0
     ),
