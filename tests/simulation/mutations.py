@@ -544,7 +544,7 @@ MUTATIONS = (
         "controllers/worker/decide/shared/schedule.py",
         "    block = lablet_block(worker) or ",
         "    block = 'it is left running' or ",
-        "a window closes, and opens again for a worker at rest",
+        "schedules are changed while workers stop and start, with a hold in between",
     ),
     *CLASS_MUTATIONS,
 )
