@@ -60,6 +60,7 @@ NO_SCHEMA_SAYS = {
     "learners": "their number depends on the seats",
     "team": "which teams there are is in the records",
     "selector.teams": "which teams there are is in the records",
+    "filter.selector.teams": "which teams there are is in the records",
 }
 """Fields that can be rejected although they fit the document, and why the document cannot express it."""
 NO_SCHEMA_WORDS = {
