@@ -54,8 +54,8 @@ drills: $(VENV)/.ready-dev ## set up a highly available site, upgrade it from DR
 SEEDS ?= 100
 FIRST ?= 1
 TRIALS ?= 1000
-sim: $(VENV)/.ready-dev ## simulate faults from seeds: SEEDS=100 FIRST=1, CLASSES=1 for days with classes, or SEED=17 for one run with its log (SHRINK=1 minimizes it)
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed "$(SEED)" $(if $(SHRINK),--shrink),$(if $(CLASSES),--classes,--scenarios) --seeds $(SEEDS) --first $(FIRST) --coverage)
+sim: $(VENV)/.ready-dev ## simulate faults from seeds: SEEDS=100 FIRST=1, CLASSES=1 for days with classes, LECTURES=1 for classes of thirty, or SEED=17 for one run with its log (SHRINK=1 minimizes it)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed "$(SEED)" $(if $(SHRINK),--shrink),$(if $(CLASSES),--classes,$(if $(LECTURES),--lectures,--scenarios)) --seeds $(SEEDS) --first $(FIRST) --coverage)
 
 plan-trials: $(VENV)/.ready-dev ## random fleets: is the plan what is then done? TRIALS=1000 FIRST=1
 	$(BIN)/python -m tests.simulation --plan $(TRIALS) --first $(FIRST)

@@ -12,7 +12,7 @@ from tests.simulation.invariants.classes import seats_line
 from tests.simulation.invariants.coverage import after_all, never
 from tests.simulation.plan_trial import run_trials
 from tests.simulation.scenarios.catalog import SCENARIOS
-from tests.simulation.scenarios.class_seeds import CLASS_SEED
+from tests.simulation.scenarios.class_seeds import CLASS_SEED, LECTURE_SEED
 from tests.simulation.seeds import run_all
 from tests.simulation.shrink import shrink
 
@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first one")
     parser.add_argument("--seed", help="only this one, with its story; class-17 for the 17th day with classes")
     parser.add_argument("--classes", action="store_true", help="the days with classes of these seeds, not the others")
+    parser.add_argument("--lectures", action="store_true", help="a class of thirty on each of these days")
     parser.add_argument("--shrink", action="store_true", help="leave out of --seed what does not matter")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--scenarios", action="store_true", help="the days written by hand, too")
@@ -60,7 +61,7 @@ def _one(seed: str, jobs: int, *, shrunk: bool) -> int:
 
 def _many(chosen: argparse.Namespace) -> int:
     began, cpu, simulated, bad, covered = time.monotonic(), 0.0, 0.0, 0, Counter[str]()
-    prefix = CLASS_SEED if chosen.classes else ""
+    prefix = CLASS_SEED if chosen.classes else LECTURE_SEED if chosen.lectures else ""
     seeds = [f"{prefix}{seed}" for seed in range(chosen.first, chosen.first + chosen.seeds)]
     part, parts = map(int, chosen.part.split("/"))
     days = ([*SCENARIOS, *seeds] if chosen.scenarios else seeds)[part - 1 :: parts]

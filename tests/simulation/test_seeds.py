@@ -69,6 +69,13 @@ def test_all_invariants_hold(number: int, part: Callable[[int], Part]) -> None:
     assert f"{days(number)} seeds, 0 with violations" in stdout
 
 
+@pytest.mark.timeout(300)
+def test_thirty_seats_are_ready_in_time() -> None:
+    process = simulate("--lectures", "--seeds", "1", "--jobs", "1")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "30 seats, 30 of them ready 5 minutes before the start (100.00 %)" in process.stdout
+
+
 @pytest.mark.timeout(1800)  # alone, it runs all parts
 def test_everything_that_can_happen_does(part: Callable[[int], Part]) -> None:
     outputs = "".join(part(number).stdout for number in range(1, PARTS + 1))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.scenarios.class_seeds import CLASS_SEED, write_classes
+from tests.simulation.scenarios.class_seeds import CLASS_SEED, LECTURE_SEED, write_classes, write_lecture
 from tests.simulation.scenarios.classes import CLASS_DAYS
 from tests.simulation.scenarios.coordination import COORDINATION_DAYS
 from tests.simulation.scenarios.lablets import LAB_DAYS
@@ -40,4 +40,6 @@ def script_of(seed: int | str) -> Script:
     """The scenario with this name, or the random script of the seed."""
     if str(seed).startswith(CLASS_SEED):
         return write_classes(str(seed))
+    if str(seed).startswith(LECTURE_SEED):
+        return write_lecture(str(seed))
     return SCENARIOS.get(str(seed)) or write(seed)

@@ -1,15 +1,16 @@
-"""Random days with classes: seeds whose names begin with `class-`. The other seeds stay as they are."""
+"""Random days with classes: seeds whose names begin with `class-` or `lecture-`. The other seeds stay as they are."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from tests.simulation.script import FAULTS, MINUTE, NODES, ClassRules, Event, Script, facts_of
 
 CLASS_SEED = "class-"
+LECTURE_SEED = "lecture-"
 _ZONE = "Europe/Brussels"
 _NIGHTS = (
     datetime(2026, 3, 28, 23, 40, tzinfo=UTC),  # an hour is skipped at 01:00 UTC
@@ -29,6 +30,7 @@ class _Day:
     measured: float | None  # the seconds of earlier launches
 
 
+_LECTURE_DAY = 720.0
 _SHORT = _Day(30.0, 75.0, 900.0)
 _LONG = _Day(75.0, 135.0, None)
 
@@ -60,6 +62,43 @@ def write_classes(seed: str) -> Script:
         classes=ClassRules(
             team_seats=chance.choice([None, 2, 3, 5]), licensed=chance.random() < 0.5, measured=length.measured
         ),
+    )
+
+
+def write_lecture(seed: str) -> Script:
+    """A class of thirty on a day as bad as those of other seeds: up to nine faults, but spread over twelve hours.
+
+    Only the hour and a quarter around the class is played, with the faults that fall into it.
+    """
+    chance = random.Random(f"{seed}/lecture")
+    length = _SHORT
+    book = Event(
+        chance.uniform(0.5, 5) * MINUTE,
+        "book",
+        {
+            "name": "lecture",
+            "definition": "lecture",
+            "seats": 30,
+            "starts_in": chance.uniform(length.warm_up + 2, length.warm_up + 12),
+            "lasts": 15,
+            "weeks": 1,
+            "region": _HOME,
+            "for_team": False,
+            "zone": _ZONE,
+            "learners": chance.choice([0, 3]),
+        },
+    )
+    moments = [chance.uniform(0, _LECTURE_DAY) for _ in range(chance.randint(1, 9))]
+    faults = [_fault([], length, chance) for moment in moments if moment < length.span]
+    script = write_classes(f"{seed}/settings")
+    scaling = {**script.settings["scaling"], "max_workers_per_region": 14, "license_pool_size": 0}
+    return replace(
+        script,
+        people=(book,),
+        faults=tuple(sorted(faults, key=lambda event: event.at)),
+        settings={**script.settings, "scaling": scaling},
+        span=length.span * MINUTE,
+        classes=ClassRules(measured=length.measured),
     )
 
 
@@ -159,6 +198,7 @@ def _fault(anchors: list[float], length: _Day, chance: random.Random) -> Event:
     """Most faults happen around the starts and ends of classes and warm-ups."""
     weights = {kind: weight for kind, weight in FAULTS.items() if weight and kind not in _EXCEPT}
     (kind,) = chance.choices(list(weights), list(weights.values()))
-    near = chance.choice(anchors) + chance.uniform(-12, 6) * MINUTE
-    at = near if chance.random() < 0.7 else chance.uniform(1, length.span - 5) * MINUTE
+    at = chance.uniform(1, length.span - 5) * MINUTE
+    if anchors and chance.random() < 0.7:
+        at = chance.choice(anchors) + chance.uniform(-12, 6) * MINUTE
     return Event(min(max(at, 30.0), (length.span - 2) * MINUTE), kind, facts_of(kind, chance))

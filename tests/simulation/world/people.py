@@ -50,6 +50,8 @@ DEFINITIONS = {
 }
 """The definitions of lablets. The slow one boots longer than the start timeout."""
 LICENSED = LabletRequirements(cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=True)
+LECTURE = LabletRequirements(cpu_cores=8, memory_gb=33, storage_gb=20, nodes=5, license=False)
+"""Three fit on the cheapest template, so thirty seats take ten workers."""
 
 
 def _waits_since(worker: Worker) -> datetime | None:
@@ -101,6 +103,7 @@ class People:
                     await self._define(name, requirements)
                 if rules is not None:
                     await self._define("exam", LICENSED)
+                    await self._define("lecture", LECTURE)
                     await self.instructors.prepare(rules.team_seats)
                 return
             except ClientError:

@@ -99,7 +99,7 @@ _FEED_SECONDS = 60.0  # the control plane is one process and wakes its feed with
 _REPORT_SECONDS = 300.0  # no decision depends on the status reports of controllers
 _SETTLE_SECONDS = 420.0  # longer than every deadline of a run, as an hour is in production
 _SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
-MEASURED = ("tiny", "wide", "exam")
+MEASURED = ("tiny", "wide", "exam", "lecture")
 _KEY = generate_key()
 _APP: list[FastAPI] = []
 
