@@ -21,8 +21,8 @@ class Mutation:
 
 _SPRING = "a class at the hour that is skipped, with fail-overs at its start"
 _AUTUMN = "two classes and walk-ins compete for two workers in the hour that comes twice"
-_OUTSIDE = "the worker of a class is terminated outside while CML answers slowly"
 _DOWN = "control plane and controllers are down across the start of a class"
+_BESIDE = "a class beside a walk-in that goes on is cancelled in its middle"
 
 CLASS_MUTATIONS = (
     Mutation(
@@ -47,18 +47,18 @@ CLASS_MUTATIONS = (
         _AUTUMN,
     ),
     Mutation(
-        "a worker for a walk-in takes the place of a class",
-        "control_plane/bookings/protection.py",
-        '    if shortage is not None:\n        raise _booked_problem(shortage, f"the workers',
-        '    if False:\n        raise _booked_problem(shortage, f"the workers',
+        "a worker that is launched for a walk-in takes the place of a class",
+        "model/calendar/walk_ins.py",
+        "        return next((each.shortage for each in found), None)",
+        "        return None",
         _AUTUMN,
     ),
     Mutation(
-        "a worker that a walk-in waits for counts as free",
-        "control_plane/bookings/admission.py",
-        "        if worker_id is not None:\n            found",
-        "        if False:\n            found",
-        _AUTUMN,
+        "a walk-in is placed on a worker that a class needs later",
+        "model/calendar/walk_ins.py",
+        "            if each.until > free_from:",
+        "            if False:",
+        "a walk-in waits for the only worker, which a class needs",
     ),
     Mutation(
         "a walk-in is placed on a booked worker",
@@ -72,7 +72,7 @@ CLASS_MUTATIONS = (
         "model/booking/progress.py",
         "        and all(walk_in_end(lablet, now) <= now for lablet in walk_ins.get(worker.id, ()))",
         "",
-        _OUTSIDE,
+        _BESIDE,
     ),
     Mutation(
         "a policy stops a booked worker",
@@ -107,7 +107,7 @@ CLASS_MUTATIONS = (
         "control_plane/bookings/progress.py",
         "            if occurrence.holds_capacity and due_status(occurrence, now) not in UNDER_WAY:",
         "            if False:",
-        _OUTSIDE,
+        _BESIDE,
     ),
     Mutation(
         "workers stay booked after a class",

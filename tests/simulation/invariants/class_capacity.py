@@ -63,11 +63,8 @@ def earliest_end(lablet: dict[str, Any], now: datetime) -> datetime:
     """When a lablet that nobody ends is over at the earliest."""
     if not lablet["wanted"]:
         return now
-    if lablet["running_since"] is not None:
-        end = lablet["expires_at"] or lablet["ends_at"]
-        return _FOREVER if end is None else moment(end)
-    lives = lablet["time_to_live_minutes"]
-    ends = [] if lives is None else [now + timedelta(minutes=lives)]
+    lives, began = lablet["time_to_live_minutes"], lablet["running_since"]
+    ends = [] if lives is None else [(now if began is None else moment(began)) + timedelta(minutes=lives)]
     return min([*ends, *([] if lablet["ends_at"] is None else [moment(lablet["ends_at"])])], default=_FOREVER)
 
 

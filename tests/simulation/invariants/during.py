@@ -582,7 +582,15 @@ class WatchedDisk(MemoryDisk):
 
     def commit(self, commit: Commit) -> Sequence[str]:
         cursors = super().commit(commit)
-        self._ledger.committed(commit, self)
+        try:
+            self._ledger.committed(commit, self)
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:  # it would look like a 500 of the control plane
+            self._ledger.violated(f"a commit could not be checked: {error!r}")
         return cursors
 
     def write_as_newer(self, worker_id: str, status: str | None = None) -> bool:

@@ -97,4 +97,19 @@ CLASS_DAYS: dict[str, Script] = {
         at(28, "cancel-class", which=0.0, all_of_them=True),
         lasting=33.0,
     ),
+    "a walk-in waits for the only worker, which a class needs": class_day(
+        worker(name="w0", template="micro"),
+        book(0.5, starts_in=18),
+        lab(2),
+        lasting=27.0,
+        scaling={"max_workers_per_region": 1},
+    ),
+    "a class beside a walk-in that goes on is cancelled in its middle": class_day(
+        worker(name="w0", template="micro"),
+        lab(2),
+        book(4, starts_in=18, lasts=120),
+        at(24, "cancel-class", which=0.0, all_of_them=True),
+        lasting=28.0,
+        scaling={"max_workers_per_region": 2},
+    ),
 }
