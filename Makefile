@@ -18,9 +18,9 @@ help: ## show this list
 up: $(VENV)/.ready-run ## set up and run the whole platform with default settings
 	$(BIN)/lcm up
 
-# Half of the tests wait for processes and leases: four files at a time keep two cores busy.
-WORKERS ?= 4
-test: $(VENV)/.ready-dev browser provider ## set up and run all tests, WORKERS=4 at a time
+# More than half of the tests wait for processes and leases: six files at a time keep two cores busy.
+WORKERS ?= 6
+test: $(VENV)/.ready-dev browser provider ## set up and run all tests, WORKERS=6 at a time
 	$(BIN)/python -m pytest --workers $(WORKERS)
 
 test-unit: $(VENV)/.ready-dev ## run the fast tests only: virtual time, no sockets

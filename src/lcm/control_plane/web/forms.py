@@ -151,6 +151,17 @@ def field_problems(
     return problems
 
 
+def comma_list(text: str) -> list[str]:
+    """The parts of a field in which values are separated by commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def comma_tags(text: str) -> dict[str, str]:
+    """The tags of a field, such as `course=ccna, site=ghent`."""
+    tags = [part.partition("=") for part in comma_list(text)]
+    return {name.strip(): value.strip() for name, _, value in tags}
+
+
 def problem_by_field(error: ProblemError, fields: tuple[str, ...]) -> dict[str, str]:
     """The problem of the field that the message starts with, or else of the whole form."""
     if error.code is ProblemCode.IDEMPOTENCY_MISMATCH:

@@ -11,7 +11,15 @@ from pydantic import SecretStr, ValidationError
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.auth import AdminUser, CurrentUser, is_fragment
-from lcm.control_plane.web.forms import FormState, field_problems, form_field, problem_by_field, read_form
+from lcm.control_plane.web.forms import (
+    FormState,
+    comma_list,
+    comma_tags,
+    field_problems,
+    form_field,
+    problem_by_field,
+    read_form,
+)
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
 from lcm.model.notification.alert import ALERT_RULES, AlertType
 from lcm.model.notification.subscription import CreateSubscriptionRequest, EditSubscriptionRequest, TargetKind
@@ -32,7 +40,9 @@ TARGETS = (
 )
 TARGET_NAMES = {kind.value: name for kind, name in TARGETS}
 ALERTS = tuple((kind.value, rule.title) for kind, rule in ALERT_RULES.items() if kind is not AlertType.TEST)
-_FORM_FIELDS = ("name", "target", "url", "recipients", "severity")
+_SELECTOR_FIELDS = ("names", "templates", "regions", "teams", "tags")
+_SELECTOR = "filter.selector."
+_FORM_FIELDS = ("name", "target", "url", "recipients", "severity", *_SELECTOR_FIELDS)
 _MAX_LETTERS = 20
 
 
@@ -73,7 +83,14 @@ async def create_subscription(request: Request, user: AdminUser) -> HTMLResponse
         "name": values["name"],
         "target": values["target"],
         "recipients": [each for each in values["recipients"].replace(",", " ").split() if each],
-        "filter": {"types": types, "severity": values["severity"]},
+        "filter": {
+            "types": types,
+            "severity": values["severity"],
+            "selector": {
+                **{name: comma_list(values[name]) for name in _SELECTOR_FIELDS},
+                "tags": comma_tags(values["tags"]),
+            },
+        },
     }
     if values["url"]:
         wanted["url"] = SecretStr(values["url"])
@@ -82,10 +99,12 @@ async def create_subscription(request: Request, user: AdminUser) -> HTMLResponse
             user.caller.actor, CreateSubscriptionRequest.model_validate(wanted)
         )
     except ValidationError as error:
-        problems = {name.partition(".")[0]: text for name, text in field_problems(error).items()}
+        problems = {_form_field_of(name): text for name, text in field_problems(error).items()}
         return _render_form(FormState(shown, problems), status=422)
     except ProblemError as error:
-        return _render_form(FormState(shown, problem_by_field(error, _FORM_FIELDS)), status=422)
+        names = (*_FORM_FIELDS, *(f"{_SELECTOR}{name}" for name in _SELECTOR_FIELDS))
+        problems = {_form_field_of(name): text for name, text in problem_by_field(error, names).items()}
+        return _render_form(FormState(shown, problems), status=422)
     secret = created.signing_secret
     if secret is None:
         response = render_toast(f"Subscription {created.subscription.name} created", triggers=DONE_EVENT)
@@ -149,6 +168,11 @@ async def confirm_delete(request: Request, user: AdminUser, subscription_id: Sub
 def _render_form(form: FormState, status: int = 200) -> HTMLResponse:
     targets = [(kind.value, name) for kind, name in TARGETS]
     return render_fragment("admin/_subscription_form.html", form=form, targets=targets, alerts=ALERTS, status=status)
+
+
+def _form_field_of(name: str) -> str:
+    """The field of the form for one of the request, such as `filter.selector.teams.0`."""
+    return name.removeprefix(_SELECTOR).partition(".")[0]
 
 
 def _sender(request: Request) -> NotificationSender:

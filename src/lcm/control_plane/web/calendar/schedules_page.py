@@ -16,6 +16,8 @@ from lcm.control_plane.web.auth import CurrentUser, OperatorUser, is_fragment
 from lcm.control_plane.web.calendar.week import BAR_WIDTH, week_rows
 from lcm.control_plane.web.forms import (
     FormState,
+    comma_list,
+    comma_tags,
     field_problems,
     form_field,
     form_key,
@@ -141,17 +143,16 @@ async def toggle_schedule(
 
 def _wanted(fields: dict[str, list[str]]) -> dict[str, Any]:
     """The request that the form stands for."""
-    tags = [text.partition("=") for text in _parts(form_field(fields, "tags"))]
     return {
         "name": form_field(fields, "name"),
         "zone": form_field(fields, "zone"),
         "windows": _lines(form_field(fields, "windows")),
         "exceptions": _lines(form_field(fields, "exceptions")),
         "selector": {
-            "names": _parts(form_field(fields, "names")),
-            "templates": _parts(form_field(fields, "templates")),
-            "teams": _parts(form_field(fields, "teams")),
-            "tags": {name.strip(): value.strip() for name, _, value in tags},
+            "names": comma_list(form_field(fields, "names")),
+            "templates": comma_list(form_field(fields, "templates")),
+            "teams": comma_list(form_field(fields, "teams")),
+            "tags": comma_tags(form_field(fields, "tags")),
         },
         "outside": form_field(fields, "outside"),
         "enabled": form_field(fields, "enabled") == "on",
@@ -177,10 +178,6 @@ def _shown(status: ScheduleStatus) -> dict[str, str]:
 
 def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _problems(error: ValidationError) -> dict[str, str]:

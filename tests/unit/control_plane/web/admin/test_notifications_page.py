@@ -69,6 +69,29 @@ async def test_deliveries_and_dead_letters_are_shown_and_sent_again(plane: TestP
     assert "dead letters of ops" not in (await admin.page("/notifications")).lower()
 
 
+async def test_the_form_chooses_what_alerts_are_about_and_loses_nothing(plane: TestPlane) -> None:
+    admin = await signed_in(plane, Role.ADMIN)
+    team = (await plane.ask("POST", "/api/teams", role=Role.ADMIN, json={"name": "blue"})).json()
+    narrow = {
+        **NEW,
+        "teams": "blue",
+        "regions": "eu-west-1, us-east-1",
+        "tags": "course=ccna, site=ghent",
+        "names": "a",
+    }
+    refused = await admin.send("/notifications/create", {**narrow, "teams": "blue, green"})
+    assert (refused.status_code, 'id="f-teams-problem">there is no team green' in refused.text) == (422, True)
+    for kept in ("blue, green", "eu-west-1, us-east-1", "course=ccna, site=ghent"):
+        assert f'value="{kept}"' in refused.text
+    long = await admin.send("/notifications/create", {**narrow, "regions": "x" * 300})
+    assert (long.status_code, 'id="f-regions-problem"' in long.text) == (422, True)
+    assert "whsec_" in (await admin.send("/notifications/create", narrow)).text
+    [status] = await plane.services.subscriptions.statuses()
+    selector = status.subscription.filter.selector
+    assert (selector.teams, selector.regions, selector.names) == ((team["id"],), ("eu-west-1", "us-east-1"), ("a",))
+    assert selector.tags == {"course": "ccna", "site": "ghent"}
+
+
 async def test_a_subscription_for_a_team_gets_its_alerts_alone_and_the_page_says_so(plane: TestPlane) -> None:
     receiver = plane.receivers.add("hooks.test")
     admin = await signed_in(plane, Role.ADMIN)
