@@ -21,6 +21,7 @@ HORIZON = 100.0
 """Seconds after the plan in which actions are compared: three checks of each worker."""
 _CHECKED = timedelta(seconds=35)
 """Within this time after a boundary each worker is checked."""
+_WAITING = (["schedule.waits"], ["maintenance.waits"])
 _FOLLOWING = (WorkerStatus.RUNNING, WorkerStatus.STOPPED, WorkerStatus.PENDING)
 
 
@@ -64,10 +65,12 @@ def _is_planned(seen: Snapshot, before: Worker, policy: str) -> bool:
         return any(each.worker_id == before.id and each.at <= now for each in seen.plan.schedule_changes)
     if policy.startswith(_MAINTENANCE):
         item = seen.items.get(before.id)
-        return item is not None and any(each.type == "change_host" for each in item.actions)
-    if policy == "start":
+        unknown = before.maintenance is None  # EC2 announced it, or its checks failed, after the plan
+        return unknown or (item is not None and any(each.type == "change_host" for each in item.actions))
+    if policy == "start":  # by scale-up, or by a schedule after the end of a person's stop
         assert seen.plan.lablets is not None
-        return any(each.worker_id == before.id for each in seen.plan.lablets.scale_ups)
+        scheduled = any(each.worker_id == before.id and each.at <= now for each in seen.plan.schedule_changes)
+        return scheduled or any(each.worker_id == before.id for each in seen.plan.lablets.scale_ups)
     return any(each.worker_id == before.id and each.at <= now for each in seen.plan.pauses)
 
 
@@ -81,7 +84,7 @@ async def _missed(trial: Trial, seen: Snapshot, change: PlannedScheduleChange, *
         return ""
     passes = [each.rule for each in trial.passes if each.worker.id == after.id and each.began > seen.time]
     was_due = change.at <= clock.now() - timedelta(seconds=HORIZON)
-    if passes[-1:] == ["schedule.waits"] and (change.waits or not was_due):
+    if passes[-1:] in _WAITING and (change.waits or not was_due):
         return ""
     return (
         f"{before.name}: a schedule was to make it {change.desired_status} at {change.at} ({change.reason}),"

@@ -34,6 +34,7 @@ from tests.support.web.visitor import signed_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from lcm.model.audit import PlannedAction
     from lcm.model.fleet.plan import PlannedWorker
@@ -74,6 +75,7 @@ class Snapshot:
     """What the plan said, and what was known then."""
 
     time: float
+    moment: datetime
     plan: FleetPlan
     items: dict[str, PlannedWorker]
     workers: dict[str, Worker]
@@ -149,7 +151,7 @@ async def _look(trial: Trial) -> Snapshot:
         for line in _LINE.findall(await visitor.part("/fleet/confirm-release"))
     ]
     preview = (await people.fleet.preview_release()).effect
-    return Snapshot(trial.time, plan, items, workers, pending, base, dialog, preview)
+    return Snapshot(trial.time, clock.now(), plan, items, workers, pending, base, dialog, preview)
 
 
 # Workers
@@ -183,6 +185,8 @@ def _compare_worker(trial: Trial, seen: Snapshot, worker: Worker, item: PlannedW
             return "acted as planned" if expected else "rested as planned"
         if _until_response(expected) == each.effects and _was_refused(trial, each):
             return "acted as planned, and EC2 refused it"
+        if not expected and _is_scheduled(seen, each, actual):
+            return "acted as its schedule was to"
         if not actual and due is not None and each.at < due:
             continue
         if not actual and released and each.rule == HELD_RULE:
@@ -192,6 +196,17 @@ def _compare_worker(trial: Trial, seen: Snapshot, worker: Worker, item: PlannedW
             f"!planned {expected} at {due}, but {actual} at {each.at} ({worker.status}/{worker.desired_status}, {rule})"
         )
     return f"!planned {expected}, but no pass followed" if expected and due is None else "not checked again"
+
+
+def _is_scheduled(seen: Snapshot, each: Pass, actual: Sequence[tuple[str, str]]) -> bool:
+    """Whether the plan has what was done among the changes by schedules: workers at rest are not among its workers."""
+    return any(
+        change.worker_id == each.worker.id
+        and change.at <= each.at
+        and list(actual)
+        == [(ActionType.FOLLOW_SCHEDULE.value, "started" if change.desired_status == "RUNNING" else "stopped")]
+        for change in seen.plan.schedule_changes
+    )
 
 
 def _expected(actions: Sequence[PlannedAction], worker: Worker) -> list[tuple[str, str]]:
@@ -284,8 +299,15 @@ def _compare_dialog(seen: Snapshot, result: TrialResult) -> None:
     lablets = seen.plan.lablets
     assert lablets is not None
     placed = {f"{each.lablet_name}: it will be placed on {each.worker_name}." for each in lablets.placements}
+    scheduled = {
+        f"{each.name}: {each.summary}"
+        for each in seen.plan.schedule_changes
+        if each.at <= seen.moment
+        and seen.workers[each.worker_id].hold is None
+        and not getattr(seen.items.get(each.worker_id), "actions", ())
+    }
     shown = set(seen.dialog)
-    if missing := (held | placed) - shown:
+    if missing := (held | placed | scheduled) - shown:
         result.contradictions.append(f"the dialog does not say {sorted(missing)}; it says {sorted(shown)}")
     names = {item.name for item in seen.items.values()}
     if extra := {

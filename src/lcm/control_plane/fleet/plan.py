@@ -44,12 +44,12 @@ from lcm.model.worker.record import Worker
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.lablets.planning import SchedulingInputs
-    from lcm.model.fleet.plan import Evaluator, LabletPlan
+    from lcm.model.fleet.plan import Evaluator, LabletPlan, PlannedScheduleChange
     from lcm.model.system import DiscoveryPlan, ReceivedControllerReport
     from lcm.model.worker.record import Hold
 
@@ -86,6 +86,8 @@ class HeldWorkers:
     listed: list[PlannedWorker] = field(default_factory=list)
     total: int = 0
     undecided: int = 0
+    schedule_changes: list[PlannedScheduleChange] = field(default_factory=list)
+    """What schedules do then with further workers, which are at rest now."""
 
 
 class PlanService:
@@ -149,10 +151,25 @@ class PlanService:
 
         Those with a hold of their own are not among them: it goes on.
         """
-        return await self._context.reads.run_alone(partial(self._find_held, limit))
+        found, acting = await self._context.reads.run_alone(partial(self._find_held, limit))
+        found.schedule_changes = await self._schedule_changes_on_release(acting)
+        return found
 
-    async def _find_held(self, limit: int) -> HeldWorkers:
+    async def _schedule_changes_on_release(self, named: Collection[str]) -> list[PlannedScheduleChange]:
+        """The stops and starts that are due, but those of workers with a hold of their own."""
+        now, plan = clock.now(), await self.page(None, 1)
+        due = [each for each in plan.schedule_changes if each.at <= now and each.worker_id not in named]
+        stored = await self._context.store.get_many(WORKERS, [each.worker_id for each in due])
+        workers = {each.id: each for each in decode_records(list(stored.values()), Worker, "worker", [])}
+        return [
+            each
+            for each in due
+            if each.worker_id in workers and ((hold := workers[each.worker_id].hold) is None or not hold.active(now))
+        ]
+
+    async def _find_held(self, limit: int) -> tuple[HeldWorkers, set[str]]:
         store, found, after, now = self._context.store, HeldWorkers(), None, clock.now()
+        acting = set[str]()
         while True:
             page = await store.find(WORKERS, _NOT_AT_REST, after=after, limit=MAX_LISTED)
             decisions = await store.get_many(DECISIONS, [stored.id for stored in page.items])
@@ -167,11 +184,12 @@ class PlanService:
             for planned in await self._plan_workers(waiting):
                 found.undecided += planned.state is not DecisionState.CURRENT
                 if planned.actions:
+                    acting.add(planned.worker_id)
                     found.total += 1
                     found.listed += [planned] if len(found.listed) < limit else []
             after = page.next_cursor
             if after is None:
-                return found
+                return found, acting
             await asyncio.sleep(0)
 
     async def _plan_workers(self, workers: Sequence[Worker]) -> tuple[PlannedWorker, ...]:

@@ -128,6 +128,13 @@ class PlannedScheduleChange(LenientModel):
         description="Whether it waits until the worker is not in use any more; `reason` says by what it is used.",
     )
 
+    @property
+    def summary(self) -> str:
+        """What is done, and why, once it is due."""
+        change = "started" if self.desired_status is DesiredStatus.RUNNING else "stopped"
+        when = " as soon as it is not in use" if self.waits else ""
+        return f"It will be {change}{when}: {self.reason}."
+
 
 class PlannedBoundary(LenientModel):
     """When the windows of a schedule open or close next."""

@@ -15,6 +15,7 @@ from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind
 from lcm.model.worker.record import Worker
 from tests.support.virtual.control_plane import TestPlane, serving_plane
+from tests.support.web.visitor import signed_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -196,3 +197,20 @@ async def test_a_record_that_cannot_be_read_stops_no_other(plane: TestPlane, wit
     response = await plane.ask("GET", "/api/plan", role=Role.VIEWER)
     assert response.status_code == 200, response.text
     assert sorted(item["name"] for item in response.json()["items"]) == ["alpha", "beta"]
+
+
+async def test_the_release_of_a_fleet_lists_what_schedules_then_do(plane: TestPlane) -> None:
+    night, kept = await plane.create("night"), await plane.create("kept")
+    never = {"windows": ["daily 00:00-24:00"], "exceptions": ["1970-01-01..2999-12-31 closed"], "zone": "UTC"}
+    schedule = {"name": "closed", "selector": {"names": ["night", "kept"]}, **never}
+    assert (await plane.ask("POST", "/api/schedules", json=schedule)).status_code == 201
+    await plane.ask("POST", f"/api/workers/{kept['id']}/hold", json={"reason": "its own"})
+    await plane.ask("POST", "/api/fleet/hold", json={"reason": "exam"})
+    effect = (await plane.ask("POST", "/api/fleet/release/preview", role=Role.VIEWER)).json()["effect"]
+    assert "night: It will be stopped: schedule closed is closed" in effect
+    assert "kept" not in effect
+    visitor = await signed_in(plane, Role.OPERATOR)
+    dialog = await visitor.part("/fleet/confirm-release")
+    assert "<strong>night</strong>: It will be stopped: schedule closed is closed" in dialog
+    assert "kept" not in dialog
+    assert night["desired_status"] == "RUNNING"
