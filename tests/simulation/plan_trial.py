@@ -311,7 +311,9 @@ def _compare_dialog(seen: Snapshot, result: TrialResult) -> None:
         result.contradictions.append(f"the dialog does not say {sorted(missing)}; it says {sorted(shown)}")
     names = {item.name for item in seen.items.values()}
     if extra := {
-        line for line in shown - held if line.partition(":")[0] in names and "will be started for" not in line
+        line
+        for line in shown - held - scheduled
+        if line.partition(":")[0] in names and "will be started for" not in line
     }:
         result.contradictions.append(f"the dialog says {sorted(extra)}, which is not planned")
     if unsaid := {line for line in held if line not in seen.preview}:
