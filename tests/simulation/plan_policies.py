@@ -70,7 +70,8 @@ def _is_planned(seen: Snapshot, before: Worker, policy: str) -> bool:
     if policy == "start":  # by scale-up, or by a schedule after the end of a person's stop
         assert seen.plan.lablets is not None
         scheduled = any(each.worker_id == before.id and each.at <= now for each in seen.plan.schedule_changes)
-        return scheduled or any(each.worker_id == before.id for each in seen.plan.lablets.scale_ups)
+        booked = any(before.id in each.workers for each in seen.plan.booking_steps)
+        return scheduled or booked or any(each.worker_id == before.id for each in seen.plan.lablets.scale_ups)
     return any(each.worker_id == before.id and each.at <= now for each in seen.plan.pauses)
 
 

@@ -169,8 +169,8 @@ def _compare_workers(trial: Trial, seen: Snapshot, result: TrialResult) -> None:
 
 def _compare_worker(trial: Trial, seen: Snapshot, worker: Worker, item: PlannedWorker | None, *, released: bool) -> str:
     base = seen.base.get(worker.id)
-    if base is None or (item is not None and item.state is not DecisionState.CURRENT):
-        return "undecided"
+    if base is None or (left_out := _left_out(seen, worker, item)):
+        return "undecided" if base is None else left_out
     kept = worker.hold is not None or (item is not None and item.on_hold and not released)
     planned = () if item is None or kept else item.actions
     expected = _expected(planned, worker)
@@ -178,7 +178,7 @@ def _compare_worker(trial: Trial, seen: Snapshot, worker: Worker, item: PlannedW
     for each in trial.passes:
         if each.worker.id != worker.id or each.began <= seen.time:
             continue
-        if each.basis != base.basis:
+        if each.basis != base.basis or _has_waited(base, each):
             return "changed"
         actual = _actual(each)
         if expected in (actual, list(each.effects)):
@@ -196,6 +196,18 @@ def _compare_worker(trial: Trial, seen: Snapshot, worker: Worker, item: PlannedW
             f"!planned {expected} at {due}, but {actual} at {each.at} ({worker.status}/{worker.desired_status}, {rule})"
         )
     return f"!planned {expected}, but no pass followed" if expected and due is None else "not checked again"
+
+
+def _left_out(seen: Snapshot, worker: Worker, item: PlannedWorker | None) -> str:
+    """Why a worker is not compared; empty if it is."""
+    if any(worker.id in each.workers for each in seen.plan.booking_steps):
+        return "given to a class"  # its record changes before, or soon after, its next check
+    return "undecided" if item is not None and item.state is not DecisionState.CURRENT else ""
+
+
+def _has_waited(base: Pass, each: Pass) -> bool:
+    """Whether what maintenance waited for has changed: others run now, or nobody uses the worker."""
+    return base.rule == "maintenance.waits" and each.rule == "maintenance.stop"
 
 
 def _is_scheduled(seen: Snapshot, each: Pass, actual: Sequence[tuple[str, str]]) -> bool:
@@ -291,10 +303,11 @@ async def _check_scale_ups(
 
 def _compare_dialog(seen: Snapshot, result: TrialResult) -> None:
     """The dialog lists exactly what the plan holds back. That it then happens is compared worker by worker."""
+    booked = {worker_id for step in seen.plan.booking_steps for worker_id in step.workers}
     held = {
         f"{item.name}: {item.summary}"
         for item in seen.items.values()
-        if item.actions and seen.workers[item.worker_id].hold is None
+        if item.actions and seen.workers[item.worker_id].hold is None and item.worker_id not in booked
     }
     lablets = seen.plan.lablets
     assert lablets is not None
@@ -305,7 +318,9 @@ def _compare_dialog(seen: Snapshot, result: TrialResult) -> None:
         if each.at <= seen.moment
         and seen.workers[each.worker_id].hold is None
         and not getattr(seen.items.get(each.worker_id), "actions", ())
+        and each.worker_id not in booked
     }
+    scheduled |= {f"Class {each.number} of {each.name}: {each.summary}" for each in seen.plan.booking_steps}
     shown = set(seen.dialog)
     if missing := (held | placed | scheduled) - shown:
         result.contradictions.append(f"the dialog does not say {sorted(missing)}; it says {sorted(shown)}")

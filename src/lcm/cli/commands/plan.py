@@ -135,10 +135,12 @@ def _automation_sections(plan: FleetPlan) -> list[tuple[str, list[str]]]:
         f" {format_time_with_zone(each.at)}, in {format_duration(each.at - now)}"
         for each in plan.booking_boundaries
     ]
+    steps = [f"{each.name}, class {each.number}: {each.summary}" for each in plan.booking_steps]
     licenses = [f"{each.name}: {each.operation}, requested by {each.requested_by}" for each in plan.license_operations]
     sections = [
         (f"By schedule ({plan.schedule_changes_total})", _capped(schedules, plan.schedule_changes_total)),
         (f"Schedules ({len(boundaries)})", _capped(boundaries, len(boundaries))),
+        (f"Workers for classes ({len(steps)})", _capped(steps, len(steps))),
         (f"Bookings ({plan.booking_boundaries_total})", _capped(classes, plan.booking_boundaries_total)),
         (f"If they stay idle ({plan.pauses_total})", _capped(pauses, plan.pauses_total)),
         (f"License operations ({plan.license_operations_total})", _capped(licenses, plan.license_operations_total)),

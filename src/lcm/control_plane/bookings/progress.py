@@ -37,6 +37,7 @@ from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.template import WorkerTemplate
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from lcm.control_plane.context import ControlPlaneContext
@@ -200,8 +201,20 @@ async def _choose(context: ControlPlaneContext, tx: Transaction, booking: Bookin
     where = Where(any_of={"aws_region": [booking.aws_region]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
     listed = [each async for each in find_all(tx.store, WORKERS, where)]
     workers = [tx.listed_worker(each) for each in listed if read_or_skip(each, Worker, "worker") is not None]
-    unreadable = len(listed) - len(workers) + sum(bool(each.unknown_words) for each in workers)
-    walk_ins = await read_walk_ins(tx.store, [worker.id for worker in workers if worker.allocation.lablets])
+    return await choose_among(context, booking, workers, len(listed) - len(workers), until, tx.now)
+
+
+async def choose_among(
+    context: ControlPlaneContext,
+    booking: Booking,
+    workers: Sequence[Worker],
+    unreadable: int,
+    until: datetime,
+    now: datetime,
+) -> WorkerChoice:
+    """The workers for a class among the live ones of its region, of which so many further ones cannot be read."""
+    unreadable += sum(bool(each.unknown_words) for each in workers)
+    walk_ins = await read_walk_ins(context.store, [worker.id for worker in workers if worker.allocation.lablets])
     scaling = (await context.settings()).scaling
     limits = ChoiceLimits(
         scaling.max_workers_per_region - unreadable,
@@ -211,4 +224,4 @@ async def _choose(context: ControlPlaneContext, tx: Transaction, booking: Bookin
         launches_licensed=context.scale_up_license is not None,
     )
     known = [worker for worker in workers if not worker.unknown_words]
-    return choose_workers(booking, known, walk_ins, limits=limits, until=until, now=tx.now)
+    return choose_workers(booking, known, walk_ins, limits=limits, until=until, now=now)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.calendar.booking_plan import plan_booking_boundaries
+from lcm.control_plane.calendar.booking_plan import plan_booking_boundaries, plan_booking_steps
 from lcm.control_plane.calendar.schedule_plan import plan_boundaries, plan_schedule_changes
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
 from lcm.control_plane.lablets.planning import (
@@ -151,13 +151,17 @@ class PlanService:
 
         Those with a hold of their own are not among them: it goes on.
         """
-        found, acting = await self._context.reads.run_alone(partial(self._find_held, limit))
-        found.schedule_changes = await self._schedule_changes_on_release(acting)
+        plan = await self.page(None, 1)
+        booked = {worker_id for step in plan.booking_steps for worker_id in step.workers}
+        found, acting = await self._context.reads.run_alone(partial(self._find_held, limit, booked))
+        found.schedule_changes = await self._schedule_changes_on_release(plan, acting | booked)
         return found
 
-    async def _schedule_changes_on_release(self, named: Collection[str]) -> list[PlannedScheduleChange]:
+    async def _schedule_changes_on_release(
+        self, plan: FleetPlan, named: Collection[str]
+    ) -> list[PlannedScheduleChange]:
         """The stops and starts that are due, but those of workers with a hold of their own."""
-        now, plan = clock.now(), await self.page(None, 1)
+        now = clock.now()
         due = [each for each in plan.schedule_changes if each.at <= now and each.worker_id not in named]
         stored = await self._context.store.get_many(WORKERS, [each.worker_id for each in due])
         workers = {each.id: each for each in decode_records(list(stored.values()), Worker, "worker", [])}
@@ -167,7 +171,7 @@ class PlanService:
             if each.worker_id in workers and ((hold := workers[each.worker_id].hold) is None or not hold.active(now))
         ]
 
-    async def _find_held(self, limit: int) -> tuple[HeldWorkers, set[str]]:
+    async def _find_held(self, limit: int, booked: Collection[str]) -> tuple[HeldWorkers, set[str]]:
         store, found, after, now = self._context.store, HeldWorkers(), None, clock.now()
         acting = set[str]()
         while True:
@@ -183,7 +187,7 @@ class PlanService:
             waiting = [each for each in waiting if each.hold is None or not each.hold.active(now)]
             for planned in await self._plan_workers(waiting):
                 found.undecided += planned.state is not DecisionState.CURRENT
-                if planned.actions:
+                if planned.actions and planned.worker_id not in booked:  # a class takes it, and so it runs
                     acting.add(planned.worker_id)
                     found.total += 1
                     found.listed += [planned] if len(found.listed) < limit else []
@@ -227,6 +231,7 @@ class PlanService:
             schedule_boundaries=plan_boundaries(inputs.schedules, now),
             booking_boundaries=tuple(bookings[:MAX_LISTED]),
             booking_boundaries_total=len(bookings),
+            booking_steps=tuple((await plan_booking_steps(self._context, now))[:MAX_LISTED]),
             lablets=await self._lablets(inputs, now),
             pauses=tuple(pauses),
             pauses_total=pauses_total,

@@ -138,6 +138,7 @@ def _describe_waiting(held: HeldWorkers, plan: FleetPlan) -> list[str]:
     waits = [f"{each.name}: {each.summary}" for each in held.listed]
     if held.total > len(held.listed):
         waits.append(f"{count_of(held.total - len(held.listed), 'more worker')} will change.")
+    waits += [f"Class {each.number} of {each.name}: {each.summary}" for each in plan.booking_steps[:_MAX_LISTED]]
     waits += [f"{each.name}: {each.summary}" for each in held.schedule_changes[:_MAX_LISTED]]
     if len(held.schedule_changes) > _MAX_LISTED:
         more = count_of(len(held.schedule_changes) - _MAX_LISTED, "more worker")

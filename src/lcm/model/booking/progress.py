@@ -33,14 +33,15 @@ _SEAT_LETTERS = 30
 
 
 def due_status(occurrence: BookingOccurrence, now: datetime) -> BookingStatus:
-    """What a class is by the clock. One that is over or cancelled stays so."""
+    """What a class is by the clock. It never goes back: one that is over stays so, also if the clock is set back."""
     if not occurrence.is_open:
         return occurrence.status
     if now >= occurrence.ends_at:
         return BookingStatus.ENDED
-    if now >= occurrence.starts_at:
+    if now >= occurrence.starts_at or occurrence.status is BookingStatus.ACTIVE:
         return BookingStatus.ACTIVE
-    return BookingStatus.WARMING if now >= occurrence.warm_up_at else BookingStatus.CONFIRMED
+    is_warming = now >= occurrence.warm_up_at or occurrence.status is BookingStatus.WARMING
+    return BookingStatus.WARMING if is_warming else BookingStatus.CONFIRMED
 
 
 def next_step_at(occurrence: BookingOccurrence, now: datetime) -> datetime | None:

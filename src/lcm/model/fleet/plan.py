@@ -11,7 +11,7 @@ from pydantic import Field
 from lcm.model.audit import ActionType, DecisionReport, PlannedAction
 from lcm.model.base import CARRIED, CaseInsensitiveEnum, LenientModel, UtcDatetime
 from lcm.model.booking.record import BookingStatus
-from lcm.model.formatting import format_clock_time, humanize_ago, humanize_duration
+from lcm.model.formatting import format_clock_time, humanize_ago, humanize_duration, join_names
 from lcm.model.lablet.scheduling.block import WORKER_CONTROLLER
 from lcm.model.system import BLIND_AFTER, LATE_AFTER, DiscoveryPlan, ReceivedControllerReport
 from lcm.model.worker.next_step import next_step_of
@@ -156,6 +156,29 @@ class PlannedBookingBoundary(LenientModel):
     workers: int = Field(description="Number of workers that the class takes from its warm-up to its end.")
 
 
+class PlannedBookingStep(LenientModel):
+    """What a class that warms up or takes place takes next: workers that are booked for it, and launches."""
+
+    booking_id: str
+    name: str
+    number: int = Field(description="The class, 1 for the first.")
+    workers: dict[str, str] = Field(default_factory=dict, description="Name by id; those that are stopped are started.")
+    launches: int = Field(default=0, description="How many workers are launched.")
+    template: str
+    aws_region: str
+
+    @property
+    def summary(self) -> str:
+        """What is done, as sentences."""
+        found = []
+        if self.workers:
+            found.append(f"{join_names(sorted(self.workers.values()))} will be booked for it and run until its end.")
+        if self.launches:
+            count = f"{self.launches} {self.template} {'worker' if self.launches == 1 else 'workers'}"
+            found.append(f"{count} will be launched in {self.aws_region}.")
+        return " ".join(found)
+
+
 class PlannedLicenseOperation(LenientModel):
     """A license operation that a person requested and that is not done yet."""
 
@@ -190,6 +213,9 @@ class FleetPlan(LenientModel):
         default=(), description="When the next class of each booking warms up, begins and ends, the earliest first."
     )
     booking_boundaries_total: int = 0
+    booking_steps: tuple[PlannedBookingStep, ...] = Field(
+        default=(), description="What classes that warm up or take place take next."
+    )
 
 
 # Freshness

@@ -12,6 +12,8 @@ import pytest
 from lcm.control_plane.records.kinds import ALERT, LABLETS, WORKERS, find_all
 from lcm.core import clock
 from lcm.model.access import Role
+from lcm.model.booking.progress import due_status
+from lcm.model.booking.record import Booking, BookingStatus
 from lcm.model.lablet.record import Lablet
 from lcm.model.worker.record import Worker
 from tests.support.records.lablet_records import TOPOLOGY
@@ -397,6 +399,37 @@ async def test_the_plan_says_when_a_class_changes_and_it_does(school: School) ->
         await asyncio.sleep(2)
         assert (await school.advance())["status"] == (status := following)
         assert await boundaries(school) == planned[number:]
+
+
+async def test_a_class_does_not_go_back_when_the_clock_does(school: School) -> None:
+    await school.warm_up()
+    occurrence = Booking.model_validate(school.booking).occurrences[0]
+    for status in (BookingStatus.WARMING, BookingStatus.ACTIVE):
+        begun = occurrence.model_copy(update={"status": status})
+        assert due_status(begun, occurrence.warm_up_at - timedelta(hours=1)) is status
+        assert due_status(begun, occurrence.ends_at) is BookingStatus.ENDED
+
+
+async def test_the_plan_says_which_workers_a_class_is_given_when_the_fleet_is_released(school: School) -> None:
+    await school.book()
+    free = await school.plane.running("free", template_name=school.booking["template"])
+    await school.plane.ask("POST", f"/api/workers/{free['id']}/stop")
+    await school.plane.ask("POST", "/api/fleet/hold", json={"reason": "exam"})
+    await school.wait_until("warm_up_at", minutes=1)
+    await school.advance()
+    assert await school.booked() == []
+    [step] = (await school.plane.ask("GET", "/api/plan", role=Role.VIEWER)).json()["booking_steps"]
+    assert (step["workers"], step["launches"]) == ({free["id"]: "free"}, WORKERS_NEEDED - 1)
+    effect = (await school.post("/api/fleet/release/preview")).json()["effect"]
+    said = f"{school.booking['name']}: free will be booked for it and run until its end. {WORKERS_NEEDED - 1} "
+    assert f"Class 1 of {said}" in effect
+    assert "Instance" not in effect, "it is not stopped"
+    await school.plane.ask("POST", "/api/fleet/release")
+    await school.advance()
+    booked = await school.booked()
+    assert {each.id for each in booked} > {free["id"]}
+    assert {each.desired_status for each in booked} == {"RUNNING"}
+    assert (await school.plane.ask("GET", "/api/plan", role=Role.VIEWER)).json()["booking_steps"] == []
 
 
 async def boundaries(school: School) -> list[tuple[str, str]]:
