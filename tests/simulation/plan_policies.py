@@ -83,6 +83,8 @@ async def _missed(trial: Trial, seen: Snapshot, change: PlannedScheduleChange, *
         return ""
     if after.desired_status is change.desired_status or after.status not in _FOLLOWING or after.updated_at > change.at:
         return ""
+    if any(change.at < each.at <= change.at + _CHECKED for each in seen.plan.schedule_boundaries):
+        return ""  # a window opens or closes before each worker is checked
     passes = [each.rule for each in trial.passes if each.worker.id == after.id and each.began > seen.time]
     was_due = change.at <= clock.now() - timedelta(seconds=HORIZON)
     if passes[-1:] in _WAITING and (change.waits or not was_due):
