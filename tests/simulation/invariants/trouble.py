@@ -16,8 +16,8 @@ COMEBACK = 240.0
 """After a fault of processes, links or etcd a scheduler leads again within this time: leases last a minute."""
 CLOCKS_SETTLE = 500.0
 _BEGIN = 1000.0
-_LASTING = ("hold", "settings", "refuse", "cml-certificate", "newer-writes")
-"""What stays until a person acts: a worker that is on hold, has failed, or whose certificate nobody trusts."""
+_LASTING = ("hold", "settings", "refuse", "lab-refused", "cml-certificate", "newer-writes")
+"""What stays until a person acts: a worker on hold or failed, a rejected lab, a certificate that nobody trusts."""
 _PEOPLE = ("hold", "hold-fleet", "terminate", "settings", "end-lab", "reset-lab")
 _COORDINATION = (
     "crash",
