@@ -84,8 +84,8 @@ CLASS_MUTATIONS = (
     Mutation(
         "a class warms up when it begins",
         "model/booking/progress.py",
-        "now >= occurrence.warm_up_at else",
-        "now >= occurrence.starts_at else",
+        "is_warming = now >= occurrence.warm_up_at or",
+        "is_warming = now >= occurrence.starts_at or",
         _DOWN,
     ),
     Mutation(
