@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import structlog
+
 from lcm.control_plane.store.port import RevisionConflictError, StoreUnavailableError
 from tests.support.records.store_documents import KINDS, NOTES, encode, entry, note
 
@@ -75,6 +77,8 @@ async def persistently(store: Store, writer: int, say: Callable[[int, int], None
 
 
 async def main(arguments: list[str]) -> None:
+    # Standard output is for what was acknowledged: a warning of the store between the lines would be read as one.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     store = chosen_store(*arguments)
     await until_available(lambda: store.open(KINDS))
     # A single short write to a pipe is atomic.

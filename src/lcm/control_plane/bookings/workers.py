@@ -18,11 +18,13 @@ from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from datetime import datetime
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.model.booking.progress import WorkerChoice
     from lcm.model.booking.record import Booking, BookingOccurrence
+    from lcm.model.worker.template import WorkerTemplate
 
 
 async def book_workers(
@@ -34,14 +36,29 @@ async def book_workers(
 ) -> None:
     """Book the chosen workers until the end of the class, start those that are stopped, and launch what is missing."""
     for worker in (*choice.serving, *choice.booked):
-        fields: dict[str, Any] = {"booking_id": booking.id, "booked_until": occurrence.ends_at}
-        resumes = worker.desired_status is DesiredStatus.STOPPED
-        if resumes:
-            fields |= resume_fields(worker, by_policy=True)
-        after = updated_record(worker, tx.now, bump_generation=resumes, **fields)
+        after = booked_worker(worker, booking, occurrence, tx.now)
+        resumes = after.desired_status is not worker.desired_status
         tx.save_worker(after, "booked", f"class {occurrence.number} of booking {booking.name}", resumed=resumes)
     if choice.launch:
         await _launch(context, tx, booking, occurrence, choice.launch)
+
+
+def booked_worker(worker: Worker, booking: Booking, occurrence: BookingOccurrence, now: datetime) -> Worker:
+    """The worker once it is booked for the class: it runs until the end of it."""
+    fields = _booked_fields(booking, occurrence)
+    resumes = worker.desired_status is DesiredStatus.STOPPED
+    if resumes:
+        fields |= resume_fields(worker, by_policy=True)
+    return updated_record(worker, now, bump_generation=resumes, **fields)
+
+
+def launched_worker(plan: ScaleUpPlan, booking: Booking, occurrence: BookingOccurrence, now: datetime) -> Worker:
+    """The record of a worker that is launched for the class."""
+    return new_worker(plan, now).model_copy(update=_booked_fields(booking, occurrence))
+
+
+def _booked_fields(booking: Booking, occurrence: BookingOccurrence) -> dict[str, Any]:
+    return {"booking_id": booking.id, "booked_until": occurrence.ends_at}
 
 
 async def _launch(
@@ -57,15 +74,21 @@ async def _launch(
         number += 1
         while await tx.store.get_unique(WORKERS, "requested_for", _need(booking, occurrence, number)) is not None:
             number += 1
-        need = {"template": template.name, "reason": reason, "for": _need(booking, occurrence, number)}
-        request = ScaleUpRequest.model_validate(need)
-        worker_id = clock.new_id("w")
-        plan = ScaleUpPlan(request, template, booking.aws_region, worker_id, licensed=token is not None)
-        booked = {"booking_id": booking.id, "booked_until": occurrence.ends_at}
-        worker = new_worker(plan, tx.now).model_copy(update=booked)
-        tx.save_worker(worker, "booked", reason, resumed=False)
+        plan = launch_plan(context, template, booking, occurrence, number)
+        tx.save_worker(launched_worker(plan, booking, occurrence, tx.now), "booked", reason, resumed=False)
         if token is not None:
-            await store_secrets(tx, context.secret_box, worker_id, {LICENSE_TOKEN: token.get_secret_value()})
+            await store_secrets(tx, context.secret_box, plan.worker_id, {LICENSE_TOKEN: token.get_secret_value()})
+
+
+def launch_plan(
+    context: ControlPlaneContext, template: WorkerTemplate, booking: Booking, occurrence: BookingOccurrence, number: int
+) -> ScaleUpPlan:
+    """What the so many-th worker that is launched for the class will be."""
+    reason = f"class {occurrence.number} of booking {booking.name}"
+    need = {"template": template.name, "reason": reason, "for": _need(booking, occurrence, number)}
+    request = ScaleUpRequest.model_validate(need)
+    licensed = context.scale_up_license is not None
+    return ScaleUpPlan(request, template, booking.aws_region, clock.new_id("w"), licensed=licensed)
 
 
 def _need(booking: Booking, occurrence: BookingOccurrence, number: int) -> str:

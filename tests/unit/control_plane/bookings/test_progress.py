@@ -16,8 +16,9 @@ from lcm.model.booking.progress import due_status
 from lcm.model.booking.record import Booking, BookingStatus
 from lcm.model.lablet.record import Lablet
 from lcm.model.worker.record import Worker
+from lcm.model.worker.status import DesiredStatus
 from tests.support.records.lablet_records import TOPOLOGY
-from tests.support.virtual.control_plane import TestPlane, serving_plane
+from tests.support.virtual.control_plane import SYSTEM, TestPlane, serving_plane
 from tests.support.web.visitor import signed_in
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Kind
 
 ADMIN, CONTROLLER = Role.ADMIN, Role.CONTROLLER
@@ -430,6 +432,61 @@ async def test_the_plan_says_which_workers_a_class_is_given_when_the_fleet_is_re
     assert {each.id for each in booked} > {free["id"]}
     assert {each.desired_status for each in booked} == {"RUNNING"}
     assert (await school.plane.ask("GET", "/api/plan", role=Role.VIEWER)).json()["booking_steps"] == []
+
+
+async def planned_steps(school: School) -> dict[str, tuple[set[str], int]]:
+    plan = (await school.plane.ask("GET", "/api/plan", role=Role.VIEWER)).json()
+    return {each["name"]: (set(each["workers"].values()), each["launches"]) for each in plan["booking_steps"]}
+
+
+async def test_two_classes_that_lack_workers_are_given_different_ones_as_planned(school: School) -> None:
+    await school.set_limit(2 * WORKERS_NEEDED)
+    names = ["first", "second"]
+    for name in names:
+        await school.book(name)
+    for name in ("a", "b", "c", "d"):
+        await school.plane.running(name, template_name=school.booking["template"])
+    await school.wait_until("warm_up_at", minutes=1)
+    steps = await planned_steps(school)
+    assert [len(steps[name][0]) for name in names] == [WORKERS_NEEDED, 1]
+    assert steps["first"][0] | steps["second"][0] == {"a", "b", "c", "d"}
+    assert [steps[name][1] for name in names] == [0, WORKERS_NEEDED - 1], "the limit has room for two more"
+    await school.advance()
+    given: dict[str, set[str]] = {}
+    ids = {each["id"]: each["name"] for each in (await school.plane.ask("GET", "/api/bookings")).json()["items"]}
+    for worker in await school.workers():
+        given.setdefault(ids[str(worker.booking_id)], set()).add(worker.name)
+    for name, (workers, launches) in steps.items():
+        assert given[name] > workers if launches else given[name] == workers
+        assert len(given[name]) == len(workers) + launches == WORKERS_NEEDED
+    assert await planned_steps(school) == {}
+
+
+async def test_a_booked_worker_that_was_stopped_is_planned_to_run_and_does(school: School) -> None:
+    first, *_ = await school.warm_up()
+
+    async def stop(tx: Transaction) -> None:
+        worker = await tx.worker(first.id)
+        tx.save_worker(worker.model_copy(update={"desired_status": DesiredStatus.STOPPED}), "stopped")
+
+    await school.plane.services.context.unit_of_work.run(SYSTEM, stop)
+    assert await planned_steps(school) == {"class": ({first.name}, 0)}
+    await school.advance()
+    assert {each.desired_status for each in await school.booked()} == {DesiredStatus.RUNNING}
+    assert await planned_steps(school) == {}
+
+
+async def test_a_class_that_cannot_be_carried_out_hides_no_other_in_the_plan(school: School) -> None:
+    await school.set_limit(2 * WORKERS_NEEDED)
+    broken, _ = await school.book("broken"), await school.book("whole")
+
+    async def change(tx: Transaction) -> None:
+        booking = await tx.booking(broken["id"])
+        tx.save_booking(booking.model_copy(update={"template": "gone"}), "changed", "")
+
+    await school.plane.services.context.unit_of_work.run(SYSTEM, change)
+    await school.wait_until("warm_up_at", minutes=1)
+    assert await planned_steps(school) == {"whole": (set(), WORKERS_NEEDED)}
 
 
 async def boundaries(school: School) -> list[tuple[str, str]]:
