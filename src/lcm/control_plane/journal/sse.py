@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -304,12 +304,21 @@ class EventStream(HostedService):
         while True:
             await asyncio.sleep(self._settings.access_check)
             for client in list(self._connected):
-                with suppress(StoreError):
-                    if client.access is None or client.final is not None or await client.access.still_valid():
-                        continue
-                    self.counters.signed_out += 1
-                    self._live.pop(client, None)
-                    client.end(format_notice("signed_out", "your access has ended; sign in again"))
+                if client.access is None or client.final is not None or await self._goes_on(client.access):
+                    continue
+                self.counters.signed_out += 1
+                self._live.pop(client, None)
+                client.end(format_notice("signed_out", "your access has ended; sign in again"))
+
+    async def _goes_on(self, access: StreamAccess) -> bool:
+        """Whether the caller may still read. A fault while this is found out ends their stream and no other."""
+        try:
+            return await access.still_valid()
+        except StoreError:
+            return True
+        except Exception:
+            log.exception("access of a stream cannot be checked; it ends", caller=access.caller)
+            return False
 
     def _preamble(self, client: StreamClient) -> bytes:
         """The retry interval and the current cursor: a client that leaves before the first event misses nothing."""

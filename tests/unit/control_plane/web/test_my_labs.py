@@ -14,7 +14,7 @@ from starlette.routing import Route
 from lcm.control_plane.auth.seats.sessions import SeatCaller, SeatSession
 from lcm.control_plane.auth.teams import put_team
 from lcm.control_plane.journal.sse_client import EventFilter
-from lcm.control_plane.records.kinds import AUDIT, LABLET_CHANGED
+from lcm.control_plane.records.kinds import AUDIT, LABLET_CHANGED, LABLETS, WORKERS
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.web.my.access import LabUser, stream_access
 from lcm.control_plane.web.my.page import _announcements, _concerns
@@ -22,6 +22,7 @@ from lcm.control_plane.workers.lifecycle import updated_record
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.team import Team
+from tests.support.records.unreadable import make_unreadable
 from tests.support.virtual.control_plane import SYSTEM
 from tests.support.web.lablets import LabletWorld
 from tests.support.web.visitor import WebVisitor, signed_in
@@ -254,6 +255,18 @@ async def test_a_person_sees_the_labs_that_they_own(world: LabletWorld) -> None:
     assert (await viewer.send(f"/my/{named['id']}/end")).status_code == 404
     anonymous = await WebVisitor(world.plane).ask("GET", "/my")
     assert (anonymous.status_code, anonymous.headers["location"]) == (303, "/sign-in?next=%2Fmy")
+
+
+async def test_a_lab_that_cannot_be_read_hides_no_other(world: LabletWorld) -> None:
+    own = await runs(world, "mine", owner="operator")
+    store, found_by = world.plane.services.context.store, {"owner": "operator", "status": "RUNNING"}
+    await make_unreadable(store, LABLETS, "l-broken", created_at=clock.now().timestamp(), **found_by)
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    assert own["name"] in await visitor.page("/my")
+    await make_unreadable(store, WORKERS, own["worker_id"])
+    page = await visitor.page("/my")
+    assert own["name"] in page
+    assert "192.0.2.7" not in page, "nobody knows where its worker is"
 
 
 async def given_to(world: LabletWorld, lablet: dict[str, Any], team: str, owner: str) -> None:
