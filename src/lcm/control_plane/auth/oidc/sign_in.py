@@ -142,6 +142,10 @@ class OidcSignIn:
             raise unavailable(error) from None
         return StartedSignIn(url, Secret(self._box.encrypt(Secret(attempt.as_text()), _LOCATION)))
 
+    def has_started(self, cookie: str | None) -> bool:
+        """Whether the cookie is of a sign-in that LCM started. Only LCM can make one, so it cannot be guessed."""
+        return self._attempt(cookie) is not None
+
     async def finish(self, cookie: str | None, answer: Mapping[str, str]) -> FinishedSignIn:
         """The person, from the answer that the browser brings back.
 
