@@ -82,6 +82,9 @@ class Authenticator:
             self._check_rate(address)  # a token from the settings can be guessed, a generated one cannot
         try:
             caller = await self._verify(text)
+        except NoRoleError as error:
+            self.security_log.no_role(error, address)  # the token is valid, so this is no guess
+            raise
         except UnauthenticatedError:
             self.accepted.discard(address, text)
             self.rate_limiter.record_failure(address, token_id)
