@@ -254,7 +254,9 @@ def _user_name(claims: Mapping[str, Any]) -> str:
         if value is not None:
             # People choose this name: it must not pass for an account of LCM itself.
             return f"{value} (oidc)" if value.strip().casefold() in _RESERVED_NAMES else value
-    raise UnauthenticatedError("This token names no user: it has no preferred_username, and its sub is too long for a name.")
+    raise UnauthenticatedError(
+        "This token names no user: it has no preferred_username, and its sub is too long for a name."
+    )
 
 
 def _verified_email(claims: Mapping[str, Any]) -> str | None:
