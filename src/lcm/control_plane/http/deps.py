@@ -128,6 +128,8 @@ class Authenticator:
         address = client_address(request)
         session = await self.sessions.begin_again(finished.replaces, finished.caller, address, finished.tokens)
         if session is None:
+            if self.sign_in is not None and finished.tokens.refresh_token is not None:
+                self.sign_in.give_back(finished.tokens.refresh_token)
             raise UnauthenticatedError(
                 f"Your session has ended, and {finished.caller.name} is signed in at the identity provider now."
                 f" Sign in again to continue as {finished.caller.name}."

@@ -128,7 +128,7 @@ async def stream_access(request: Request, user: LabUser) -> StreamAccess:
             return False
         return await services.seat_sessions.still_valid(seat_id)
 
-    # Of all teams: the seat may be in one of others. The page passes on that one of their own labs has changed, no more.
+    # Of all teams: the seat may be in one of others. The page passes on only that one of their own labs has changed.
     return StreamAccess(user.seat.caller.unique_name if person is None else person.caller, still_valid)
 
 
