@@ -12,15 +12,20 @@ import random
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_from_bytes, unquote, urlencode
 
 import structlog
 from fastapi.routing import APIRoute
 
-from lcm.control_plane.auth.session_cookies import session_cookie
+from lcm.control_plane.auth.session_cookies import seat_cookie, session_cookie
 from lcm.control_plane.auth.session_record import storage_key
 from lcm.control_plane.http.deps import CSRF_HEADER
+from lcm.control_plane.http.openapi import load_examples
+from lcm.control_plane.records.kinds import DEAD_LETTERS
+from lcm.control_plane.store.port import Put
+from lcm.core import clock
 from lcm.model.access import Role
 from tests.support.auth.scripted_provider import ScriptedProvider
 from tests.support.virtual.control_plane import LEADER, TestPlane, serving_plane
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fastapi.dependencies.models import Dependant
+
+    from lcm.control_plane.auth.seats.sessions import SeatSession
 
 TEXTS = (
     "",
@@ -168,9 +175,75 @@ QUERY_NAMES = (
     *("q", "sort", "limit", "cursor", "status", "exclude_statuses", "aws_region", "template", "worker_id"),
     *("lablet_id", "topic", "since", "until", "actor", "actor_kind", "action", "subject", "newest_first", "next"),
     *("ids", "before", "hours", "like", "definition", "name", "region", "page", "problem", "owner", "starts_at"),
-    *("ends_at", "time_to_live_minutes", "columns", "controller", "code", "group", "reason"),
+    *("ends_at", "time_to_live_minutes", "columns", "controller", "code", "group", "reason", "after", "from", "to"),
+    *("range", "release_license", "remove", "team", "worker", "week", "zone", "view", "labs", "hour", "day", "minutes"),
 )
+VALID_FORM = {
+    "name": "class-a",
+    "reason": "exam",
+    "version": "1",
+    "typed": "alpha",
+    "lasting": "on",
+    "region": "eu-west-1",
+    "template_name": "small",
+    "aws_region": "eu-west-1",
+    "tags": "course=ccna",
+    "definition": "lab@1",
+    "owner": "ann",
+    "description": "First year",
+    "time_to_live_minutes": "60",
+    "enabled": "on",
+    "confirm": "on",
+    "url": "https://a.b/c",
+    "seats": "2",
+    "start": "2030-01-31T09:00",
+    "zone": "Europe/Brussels",
+    "occurrence": "first",
+    "repeat_weeks": "2",
+    "duration_minutes": "60",
+    "team": "networks-1",
+    "learners": "ann@example.org\nben@example.org",
+    "minutes": "30",
+    "instructors": "eve@example.org",
+    "instructor_groups": "teachers",
+    "learner_groups": "course-a",
+    "max_seats": "9",
+    "max_lablets": "3",
+    "max_lifetime_minutes": "240",
+    "windows": "mon-fri 08:00-18:00",
+    "names": "alpha",
+    "exceptions": "2026-12-24..2027-01-02 closed",
+    "templates": "small",
+    "teams": "networks-1",
+    "outside": "stop",
+    "hours": "4",
+    "types": "worker_failed",
+    "target": "webhook",
+    "recipients": "a@example.org",
+    "subject": "x",
+    "desired_status": "STOPPED",
+    "lost_instance_policy": "relaunch",
+    "role": "learner",
+    "severity": "warning",
+    "max_nodes": "5",
+    "cpu_cores": "2",
+    "memory_gb": "4",
+    "storage_gb": "20",
+    "cost_per_hour_usd": "0.5",
+    "starts_at": "2030-01-31T09:00",
+    "ends_at": "2030-01-31T10:00",
+    "expires_at": "2030-01-31T10:00",
+    "idle_detection_enabled": "on",
+    "leak_license": "",
+    "action": "stop",
+    "old": "1",
+    "seen": "1",
+}
+"""What all forms together ask for. Most accept it, so that one spoiled value reaches what is behind the others."""
+
 FORM_NAMES = (
+    *VALID_FORM,
+    *("team_id", "schedule_id", "subscription_id", "link_id", "members", "limits", "role", "group", "email", "code"),
     *("name", "reason", "version", "targets", "typed", "lasting", "region", "template_name", "aws_region", "tags"),
     *("license_token", "cml_username", "cml_password", "token", "next", "code", "description", "topology", "ports"),
     *("cpu_cores", "memory_gb", "storage_gb", "nodes", "time_to_live_minutes", "definition", "owner", "starts_at"),
@@ -203,6 +276,7 @@ class Route:
     path: str
     fields: tuple[str, ...]
     queries: tuple[str, ...] = ()
+    example: Any = None  # a body that the route accepts
 
     @property
     def is_api(self) -> bool:
@@ -230,11 +304,15 @@ _USUAL = (b"authorization", b"cookie", b"content-length", b"host", CSRF_HEADER.l
 class Target:
     """A control plane with some records, and what it takes to be let in."""
 
-    def __init__(self, plane: TestPlane, cookie: str, csrf: str, ids: dict[str, list[str]]) -> None:
+    def __init__(
+        self, plane: TestPlane, cookie: str, csrf: str, ids: dict[str, list[str]], seats: Sequence[SeatSession] = ()
+    ) -> None:
+        """`seats` are sessions of browsers that opened a seat link."""
         self._plane = plane
         self._cookie = cookie
         self._csrf = csrf
-        self._ids = ids
+        self.ids = ids
+        self._seats = seats
         self.routes = list(_routes(plane))
         self.last_error: Exception | None = None
 
@@ -297,7 +375,7 @@ class Target:
                 parts.append(part.encode())
                 continue
             name = part.strip("{}").partition(":")[0]
-            known = self._ids.get(name, [])
+            known = self.ids.get(name, [])
             if known and chance.random() < 0.6:
                 parts.append(chance.choice(known).encode())
             else:
@@ -312,6 +390,10 @@ class Target:
             token = self._plane.tokens[Role.CONTROLLER if internal else Role.ADMIN]
             headers["authorization"] = f"Bearer {token}"
             headers |= {name.lower(): value for name, value in LEADER.items()} if internal else {}
+        elif route.path.startswith(("/my", "/seat")) and chance.random() < 0.5:
+            seat = chance.choice(self._seats)
+            cookie = seat_cookie(seat, secure=False).partition(";")[0]
+            headers |= {"cookie": cookie, CSRF_HEADER.lower(): seat.csrf.reveal()}
         elif not route.path.startswith(("/sign-out", "/sign-in")):
             headers |= {"cookie": self._cookie, CSRF_HEADER.lower(): self._csrf}
         for name, value in chance.sample(HEADERS, chance.randint(1, 3)) if nasty else ():
@@ -332,13 +414,25 @@ class Target:
 def _query(route: Route, chance: random.Random) -> bytes:
     if chance.random() < 0.2:
         return chance.choice(RAW_BYTES)
+    if not route.is_api and chance.random() < 0.3:
+        return _spoiled_form(chance)
     known = route.queries if route.queries and chance.random() < 0.7 else QUERY_NAMES
     names = chance.sample(known, chance.randint(1, min(len(known), 4)))
     return urlencode([(name, chance.choice(TEXTS)) for name in names]).encode()
 
 
+def _spoiled_form(chance: random.Random) -> bytes:
+    """A form that most routes accept, but for one to three of its fields."""
+    form = dict(VALID_FORM)
+    for name in chance.sample(sorted(form), chance.randint(0, 3)):
+        form[name] = chance.choice(TEXTS)
+    return urlencode(form).encode()
+
+
 def _form_body(chance: random.Random) -> bytes:
     shape = chance.random()
+    if shape > 0.5:
+        return _spoiled_form(chance)
     if shape < 0.1:
         return chance.choice((*RAW_BYTES, b"a=1&" * 2500, b""))
     names = chance.sample(FORM_NAMES, chance.randint(1, 12))
@@ -349,9 +443,26 @@ def _form_body(chance: random.Random) -> bytes:
 def _json_body(route: Route, chance: random.Random) -> bytes:
     if chance.random() < 0.2:
         return chance.choice(JSON_BODIES)
+    if route.example is not None and chance.random() < 0.5:
+        body = json.loads(json.dumps(route.example))
+        for _ in range(chance.randint(0, 2)):
+            _spoil(body, chance)
+        return _dumps(body)
     names = route.fields or FORM_NAMES
     chosen = chance.sample(names, chance.randint(1, min(len(names), 8)))
     return _dumps({name: chance.choice((*JSON_VALUES, *TOPOLOGIES)) for name in chosen})
+
+
+def _spoil(value: Any, chance: random.Random) -> None:
+    """Replace something, at any depth."""
+    places: list[Any] = list(value if isinstance(value, dict) else range(len(value)))
+    if not places:
+        return
+    place = chance.choice(places)
+    if isinstance(value[place], dict | list) and chance.random() < 0.7:
+        _spoil(value[place], chance)
+    else:
+        value[place] = chance.choice(JSON_VALUES)
 
 
 def _dumps(value: dict[str, Any]) -> bytes:
@@ -364,16 +475,19 @@ def _dumps(value: dict[str, Any]) -> bytes:
 
 
 def _routes(plane: TestPlane) -> Iterator[Route]:
+    # Those with a definition name the one that is there.
+    examples = {
+        name: {**example, "definition": "lab@1"} if "definition" in example else example
+        for name, example in load_examples().items()
+    }
     for route in plane.app.routes:
         if isinstance(route, APIRoute):
-            names = tuple(
-                name
-                for each in route.dependant.body_params
-                for name in getattr(each.field_info.annotation, "model_fields", {})
-            )
+            models: list[Any] = [each.field_info.annotation for each in route.dependant.body_params]
+            names = tuple(name for model in models for name in getattr(model, "model_fields", {}))
+            known = [example for model in models if (example := examples.get(getattr(model, "__name__", "")))]
             queries = tuple(sorted(set(_query_names(route.dependant))))
             for method in sorted(route.methods or ()):
-                yield Route(method, route.path, names, queries)
+                yield Route(method, route.path, names, queries, known[0] if known else None)
 
 
 def _query_names(dependant: Dependant) -> Iterator[str]:
@@ -383,17 +497,30 @@ def _query_names(dependant: Dependant) -> Iterator[str]:
 
 
 async def open_target(plane: TestPlane) -> Target:
-    """A target with a worker in each of some statuses, a definition and a lablet."""
+    """A target with one record at least of what a path can name."""
     waiting, running = await plane.create("alpha"), await plane.running("beta")
     topology = "lab: {version: 0.2.2}\nnodes:\n- {id: n0, label: R1}\n"
     body = {"name": "lab", "version": "1", "topology": topology}
     assert (await plane.ask("POST", "/api/lablet-definitions", json=body)).status_code == 201
-    lablet = (await plane.ask("POST", "/api/lablets", json={"definition": "lab"})).json()
+    lablet, seat = [(await plane.ask("POST", "/api/lablets", json={"definition": "lab"})).json() for _ in range(2)]
+    links = [await _seat_link(plane, each) for each in (lablet, seat, seat)]
+    group = {"name": "networks-1", "members": [{"role": "learner", "group": "course-a"}]}
+    team = (await plane.ask("POST", "/api/teams", role=Role.ADMIN, json=group)).json()
+    starts = (clock.now() + timedelta(days=2)).strftime("%Y-%m-%dT%H:%M")
+    wanted = {"name": "monday", "definition": "lab", "seats": 1, "start": starts, "zone": "UTC", "duration_minutes": 60}
+    booked = await plane.ask("POST", "/api/bookings", json={**wanted, "repeat_weeks": 2})
+    assert booked.status_code == 201, booked.text
+    booking = booked.json()
     target = {"name": "ops", "target": "webhook", "url": "https://hooks.test/a"}
     plane.receivers.add("hooks.test")
     subscription = (await plane.ask("POST", "/api/subscriptions", role=Role.ADMIN, json=target)).json()["subscription"]
     office = {"name": "office", "zone": "UTC", "windows": ["mon-fri 08:00-18:00"], "selector": {"names": ["alpha"]}}
     schedule = (await plane.ask("POST", "/api/schedules", json=office)).json()
+    letter = {**load_examples()["DeadLetterPage"]["items"][0], "subscription_id": subscription["id"]}
+    found_by = {"subscription_id": subscription["id"], "at": letter["at"]}
+    letter_put = Put(DEAD_LETTERS, letter["id"], json.dumps(letter).encode(), None, found_by)
+    await plane.services.context.store.commit([letter_put])
+    info, _ = await plane.services.authenticator.tokens.create("ci", Role.VIEWER, created_by="test")
     gate = plane.services.authenticator
     caller = await gate.tokens.verify(plane.tokens[Role.ADMIN])
     session, other = await gate.sessions.begin(caller), await gate.sessions.begin(caller)
@@ -410,9 +537,25 @@ async def open_target(plane: TestPlane) -> Target:
         "subscription_id": [subscription["id"]],
         "schedule_id": [schedule["id"]],
         "session_id": [storage_key(other.id.reveal())],
+        "team": [team["id"], team["name"]],
+        "team_id": [team["id"]],
+        "booking_id": [booking["id"]],
+        "number": ["1", "2"],
+        "link_id": [link_id for link_id, _ in links],
+        "letter_id": [letter["id"]],
+        "token_id": [info.id],
+        "controller": ["worker", "scheduler", "lablet"],
+        "path": ["app.css"],
     }
     cookie = session_cookie(session, secure=False).partition(";")[0]
-    return Target(plane, cookie, session.csrf.reveal(), ids)
+    seats = [await plane.services.seat_sessions.open(code, "192.0.2.1") for _, code in links]
+    return Target(plane, cookie, session.csrf.reveal(), ids, seats)
+
+
+async def _seat_link(plane: TestPlane, lablet: dict[str, Any]) -> tuple[str, str]:
+    """The id and the code of a new link."""
+    created = (await plane.ask("POST", f"/api/lablets/{lablet['id']}/seat-links", json={})).json()
+    return created["link"]["id"], created["path"].partition("#")[2]
 
 
 async def find_failures(count: int, seed: int) -> tuple[Counter[int], list[str]]:

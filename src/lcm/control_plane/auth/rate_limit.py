@@ -19,6 +19,12 @@ from functools import lru_cache
 from lcm.control_plane.auth.roles import TooManyAttemptsError
 
 MAX_FAILURES = 10
+MAX_FAILED_ANSWERS = 200
+"""Sign-ins at the identity provider that began here and failed: more than a school behind one address has in a minute.
+
+They are counted apart from guesses. Each may cost a request to the provider, so there is a bound.
+"""
+
 WINDOW_SECONDS = 60.0
 MAX_TRACKED = 10_000
 _IPV6_CUSTOMER_PREFIX = 64  # prefix length of the IPv6 network that one customer gets from a provider

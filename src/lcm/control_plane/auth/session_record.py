@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.auth.oidc.provider import TokenSet
     from lcm.control_plane.secrets.encryption import SecretBox
-    from lcm.control_plane.store.port import StoredDocument
 
 SESSIONS = Kind("session", fields=("expires_at",))
 SESSION_IDLE_TIMEOUT = timedelta(hours=12)
@@ -119,11 +118,10 @@ def put_session(key: str, session: StoredSession, expected: int | None) -> Put:
     return Put(kind=SESSIONS, id=key, body=session.model_dump_json().encode(), expected=expected, fields=fields)
 
 
-def session_info(stored: StoredDocument) -> SessionInfo:
+def session_info(key: str, session: StoredSession) -> SessionInfo:
     """A session as it is listed."""
-    session = StoredSession.model_validate_json(stored.body)
     return SessionInfo(
-        id=stored.id,
+        id=key,
         name=session.name,
         role=session.role,
         grants=session.grants,
@@ -153,10 +151,9 @@ def seal_grant(tokens: TokenSet, key: str, box: SecretBox, checked_at: datetime)
     )
 
 
-def is_lapsed(stored: StoredDocument) -> bool:
+def is_lapsed(session: StoredSession) -> bool:
     """Whether a session waits for its person's browser, and nobody can use it before."""
-    grant = StoredSession.model_validate_json(stored.body).grant
-    return grant is not None and grant.lapsed
+    return session.grant is not None and session.grant.lapsed
 
 
 def is_unconfirmed(grant: ProviderGrant) -> bool:

@@ -36,6 +36,7 @@ from lcm.control_plane.auth.session_record import (
     storage_key,
 )
 from lcm.control_plane.records.kinds import find_all
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Delete, RevisionConflictError, Sort, Where
 from lcm.core import clock
@@ -247,18 +248,23 @@ class SessionService:
         open_ones = Where(at_least={"expires_at": clock.now().timestamp()})
         newest_first = Sort(by="expires_at", descending=True)
         page = await self._store.find(SESSIONS, open_ones, sort=newest_first, after=after, limit=limit)
-        return SessionPage([session_info(each) for each in page.items if not is_lapsed(each)], page.next_cursor)
+        found = [(each.id, read_or_skip(each, StoredSession, "session")) for each in page.items]
+        listed = [session_info(key, each) for key, each in found if each is not None and not is_lapsed(each)]
+        return SessionPage(listed, page.next_cursor)
 
     async def count_of_token(self, token_id: str) -> int:
         """How many open sessions were begun with a token, and end with it."""
         open_ones = Where(at_least={"expires_at": clock.now().timestamp()})
-        found = [each async for each in find_all(self._store, SESSIONS, open_ones)]
-        return sum(StoredSession.model_validate_json(each.body).token_id == token_id for each in found)
+        found = [
+            read_or_skip(each, StoredSession, "session") async for each in find_all(self._store, SESSIONS, open_ones)
+        ]
+        return sum(each is not None and each.token_id == token_id for each in found)
 
     async def find(self, key: str) -> SessionInfo | None:
         """An open session by the id it is listed with."""
         stored = await self._store.get(SESSIONS, key)
-        return None if stored is None else session_info(stored)
+        session = None if stored is None else read_or_skip(stored, StoredSession, "session")
+        return None if session is None else session_info(key, session)
 
     async def end_by_key(self, key: str, audit: Callable[[SessionInfo], Sequence[NewJournalEntry]]) -> SessionInfo:
         """End the session of a user; `audit` builds the entries of the same commit.
@@ -266,7 +272,10 @@ class SessionService:
         Raises `UnknownSessionError` if it has already ended. Other control planes accept it for some seconds more.
         """
         while (stored := await self._store.get(SESSIONS, key)) is not None:
-            info = session_info(stored)
+            session = read_or_skip(stored, StoredSession, "session")
+            if session is None:
+                break  # it is not listed, and nobody can use it
+            info = session_info(key, session)
             with suppress(RevisionConflictError):  # it was extended in between
                 await self._store.commit([Delete(SESSIONS, key, stored.revision)], entries=audit(info))
                 self._cache.drop(key)
@@ -316,7 +325,8 @@ class SessionService:
     async def _read(self, key: str) -> StoredSession | None:
         async def read() -> StoredSession | None:
             stored = await self._store.get(SESSIONS, key)
-            return StoredSession.model_validate_json(stored.body) if stored else None
+            # A session that cannot be read has ended: its person can sign in again.
+            return read_or_skip(stored, StoredSession, "session") if stored else None
 
         return await self._cache.get(key, read)
 

@@ -12,7 +12,7 @@ from pydantic import WithJsonSchema
 from lcm.control_plane.auth.oidc.command_line import CommandLineSignIns
 from lcm.control_plane.auth.oidc.sign_in import FinishedSignIn, NotRecognizedError, OidcSignIn
 from lcm.control_plane.auth.oidc.verifier import NoRoleError, OidcVerifier, looks_like_jwt
-from lcm.control_plane.auth.rate_limit import AcceptedCredentials, SignInRateLimiter
+from lcm.control_plane.auth.rate_limit import MAX_FAILED_ANSWERS, AcceptedCredentials, SignInRateLimiter
 from lcm.control_plane.auth.roles import Caller, TooManyAttemptsError, UnauthenticatedError
 from lcm.control_plane.auth.security_log import SecurityLog
 from lcm.control_plane.auth.session_cookies import attempt_from, check_csrf, session_id_from
@@ -57,6 +57,7 @@ class Authenticator:
     sign_in: OidcSignIn | None = None
     command_line: CommandLineSignIns | None = None
     accepted: AcceptedCredentials = field(default_factory=AcceptedCredentials)
+    answers: SignInRateLimiter = field(default_factory=lambda: SignInRateLimiter(limit=MAX_FAILED_ANSWERS))
     teams: TeamDirectory | None = None
 
     async def authenticate(self, request: Request) -> Caller:
@@ -81,6 +82,9 @@ class Authenticator:
             self._check_rate(address)  # a token from the settings can be guessed, a generated one cannot
         try:
             caller = await self._verify(text)
+        except NoRoleError as error:
+            self.security_log.no_role(error, address)  # the token is valid, so this is no guess
+            raise
         except UnauthenticatedError:
             self.accepted.discard(address, text)
             self.rate_limiter.record_failure(address, token_id)
@@ -100,8 +104,10 @@ class Authenticator:
         """The person, by the answer of the identity provider; no session is open yet."""
         assert self.sign_in is not None
         address = client_address(request)
-        self._check_rate(address)
         cookie = attempt_from(request.cookies, secure=request.url.scheme == "https")
+        # An answer to a sign-in that began here is no guess: wrong tokens of a neighbor must not stop it.
+        limiter = self.answers if self.sign_in.has_started(cookie) else self.rate_limiter
+        self._check_rate(address, limiter=limiter)
         try:
             return await self.sign_in.finish(cookie, dict(request.query_params))
         except NoRoleError as error:
@@ -111,7 +117,7 @@ class Authenticator:
             await self.sessions.forget(error.replaces)  # the next page asks for a sign-in at once
             raise
         except UnauthenticatedError as error:
-            self.rate_limiter.record_failure(address)
+            limiter.record_failure(address)
             self.security_log.refused(address, None, request.url.path, reason=str(error))
             raise
 
@@ -122,6 +128,8 @@ class Authenticator:
         address = client_address(request)
         session = await self.sessions.begin_again(finished.replaces, finished.caller, address, finished.tokens)
         if session is None:
+            if self.sign_in is not None and finished.tokens.refresh_token is not None:
+                self.sign_in.give_back(finished.tokens.refresh_token)
             raise UnauthenticatedError(
                 f"Your session has ended, and {finished.caller.name} is signed in at the identity provider now."
                 f" Sign in again to continue as {finished.caller.name}."
@@ -140,9 +148,11 @@ class Authenticator:
         self.security_log.signed_out(ended.caller, client_address(request))
         return None if self.sign_in is None else await self.sign_in.sign_out(ended)
 
-    def _check_rate(self, address: str, token_id: str | None = None) -> None:
+    def _check_rate(
+        self, address: str, token_id: str | None = None, *, limiter: SignInRateLimiter | None = None
+    ) -> None:
         try:
-            self.rate_limiter.check(address, token_id)
+            (limiter or self.rate_limiter).check(address, token_id)
         except TooManyAttemptsError as error:
             self.security_log.limited(address, token_id, error.retry_after)
             raise

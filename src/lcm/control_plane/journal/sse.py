@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ log = structlog.get_logger(__name__)
 _PAGE = 100
 _BURST_PAUSE = 0.02
 _MAX_CACHED_REGIONS = 20_000
+_OPENING_SECONDS = 5.0
 _SHOWN = {BOOKING_CHANGED: shown_booking, LABLET_CHANGED: shown_lablet}
 """What is left out for people with roles in teams only."""
 _EXPIRED_REASON = "events since the Last-Event-ID have expired; read again"
@@ -92,6 +93,14 @@ class _WorkerRegions:
         return stored.body if stored else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """A stream that was admitted and is not read yet: of many at once, each counts for the next."""
+
+    caller: str
+    until: float  # from then on it does not count: its client has gone
+
+
 class EventStream(HostedService):
     """Sends commits to clients. It stops before the HTTP server does, so that clients are notified of the end."""
 
@@ -108,6 +117,7 @@ class EventStream(HostedService):
         self._regions = _WorkerRegions(store)
         self._live: dict[StreamClient, None] = {}  # clients that receive live events
         self._connected: dict[StreamClient, None] = {}  # all connected clients, including those that catch up
+        self._expected: list[_Expected] = []
         self._cursor: str | None = None
         self._stopping = False
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -154,17 +164,20 @@ class EventStream(HostedService):
                 await asyncio.sleep(_BURST_PAUSE)
 
     def check_room(self, caller: str) -> None:
-        """Raises `ProblemError` if this caller, or all together, have too many streams open."""
-        settings = self._settings
+        """Keep room for a stream of this caller; raises `ProblemError` if they, or all together, have too many open."""
+        settings, now = self._settings, asyncio.get_running_loop().time()
+        self._expected = [each for each in self._expected if now < each.until]
         own = sum(client.access is not None and client.access.caller == caller for client in self._connected)
+        own += sum(each.caller == caller for each in self._expected)
         if own >= settings.max_per_caller:
             self.counters.refused += 1
             detail = f"you have {own} event streams open, which is the limit; close some of them"
             raise ProblemError(ProblemCode.TOO_MANY_STREAMS, detail)
-        if self.clients >= settings.max_clients:
+        if (total := self.clients + len(self._expected)) >= settings.max_clients:
             self.counters.refused += 1
-            detail = f"{self.clients} event streams are open, which is the limit; try again later"
+            detail = f"{total} event streams are open, which is the limit; try again later"
             raise ProblemError(ProblemCode.TOO_MANY_STREAMS, detail)
+        self._expected.append(_Expected(caller, now + _OPENING_SECONDS))
 
     async def subscribe(
         self,
@@ -176,6 +189,9 @@ class EventStream(HostedService):
         client = StreamClient(event_filter or EventFilter(), self._settings.buffer, access)
         self._connected[client] = None
         self.counters.opened += 1
+        expected = next((each for each in self._expected if access is not None and each.caller == access.caller), None)
+        if expected is not None:
+            self._expected.remove(expected)
         try:
             if self._stopping:
                 yield self._shutdown_notice()
@@ -304,12 +320,21 @@ class EventStream(HostedService):
         while True:
             await asyncio.sleep(self._settings.access_check)
             for client in list(self._connected):
-                with suppress(StoreError):
-                    if client.access is None or client.final is not None or await client.access.still_valid():
-                        continue
-                    self.counters.signed_out += 1
-                    self._live.pop(client, None)
-                    client.end(format_notice("signed_out", "your access has ended; sign in again"))
+                if client.access is None or client.final is not None or await self._goes_on(client.access):
+                    continue
+                self.counters.signed_out += 1
+                self._live.pop(client, None)
+                client.end(format_notice("signed_out", "your access has ended; sign in again"))
+
+    async def _goes_on(self, access: StreamAccess) -> bool:
+        """Whether the caller may still read. A fault while this is found out ends their stream and no other."""
+        try:
+            return await access.still_valid()
+        except StoreError:
+            return True
+        except Exception:
+            log.exception("access of a stream cannot be checked; it ends", caller=access.caller)
+            return False
 
     def _preamble(self, client: StreamClient) -> bytes:
         """The retry interval and the current cursor: a client that leaves before the first event misses nothing."""

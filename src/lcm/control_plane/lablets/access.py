@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lcm.control_plane.lablets.topology import read_tagged_nodes
 from lcm.control_plane.records.kinds import TOPOLOGIES, WORKERS
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.model.lablet.access import describe_access, forwards_port
 from lcm.model.worker.record import Worker
 
@@ -34,7 +35,7 @@ class LabletAccessReader:
 
     async def _worker(self, worker_id: str | None) -> Worker | None:
         stored = None if worker_id is None else await self._store.get(WORKERS, worker_id)
-        return None if stored is None else Worker.model_validate_json(stored.body)
+        return None if stored is None else read_or_skip(stored, Worker, "worker")
 
     async def _node_tags(self, definition_id: str) -> _NodeTags:
         if (cached := self._tags.get(definition_id)) is None:

@@ -218,7 +218,7 @@ class LabletService:
                 return lablet
             after = updated_record(lablet, tx.now, **changes)
             if lablet.team != team.id:
-                await admit_assigned(tx, after)
+                after = await admit_assigned(tx, after)
                 await revoke_all(tx, lablet.id)  # those who hold its links are people of the other team
             return tx.save_lablet(after, "assigned", team=team.name, owner=after.owner_name)
 

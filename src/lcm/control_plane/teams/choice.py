@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.auth.roles import ForbiddenError, email_owner
 from lcm.control_plane.auth.teams import put_team
@@ -19,6 +19,8 @@ from lcm.model.problems import ProblemCode
 from lcm.model.team import Team
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.auth.teams import TeamList
     from lcm.control_plane.records.unit_of_work import Transaction
@@ -94,12 +96,14 @@ async def admit(tx: Transaction, lablet: Lablet) -> Lablet:
     return lablet
 
 
-async def admit_assigned(tx: Transaction, lablet: Lablet) -> None:
-    """A lablet that comes to a team counts there as a new one does, unless it has ended."""
+async def admit_assigned(tx: Transaction, lablet: Lablet) -> Lablet:
+    """The lablet that comes to a team. It counts there as a new one does, unless it has ended."""
     stored, team = await read_team(tx, lablet.team)
     if lablet.status not in FINAL_LABLET_STATUSES:
         await _check_max_lablets(tx, team)
+        lablet = _with_end(lablet, team, tx.now)
     _add_to(tx, stored, team)
+    return lablet
 
 
 async def add_to_team(tx: Transaction, team_id: str) -> None:
@@ -142,6 +146,25 @@ async def read_team(tx: Transaction, team_id: str) -> tuple[StoredDocument, Team
     if stored is None:
         raise team_not_found(team_id)
     return stored, Team.model_validate_json(stored.body)
+
+
+def _with_end(lablet: Lablet, team: Team, now: datetime) -> Lablet:
+    """Assigned lablets end after `max_lifetime_minutes` at the latest, counted from now or from their later start.
+
+    One that has run for longer is not ended at once: whoever uses it may not have heard of the team.
+    """
+    most = team.limits.max_lifetime_minutes
+    if most is None:
+        return lablet
+    latest = max(now, lablet.starts_at or now) + timedelta(minutes=most)
+    changes: dict[str, Any] = {}
+    if lablet.ends_at is not None:
+        changes["ends_at"] = min(lablet.ends_at, latest)
+    elif lablet.running_since is None:
+        changes["time_to_live_minutes"] = min(most, lablet.time_to_live_minutes or most)
+    elif lablet.expires_at is None or lablet.expires_at > latest:
+        changes["ends_at"] = latest
+    return lablet.model_copy(update=changes)
 
 
 def _within_lifetime(lablet: Lablet, team: Team) -> Lablet:

@@ -18,13 +18,16 @@ from lcm.control_plane.auth.seats.sessions import (
 )
 from lcm.control_plane.auth.seats.tries import MAX_ADDRESSES_PER_LINK, MAX_TRIES, TRIES_WINDOW_SECONDS
 from lcm.control_plane.auth.security_log import SecurityLog
+from lcm.control_plane.auth.session_record import storage_key
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.records.kinds import AUDIT, SEAT_LINKS, SEAT_SESSIONS, SEAT_TRIES
+from lcm.control_plane.records.kinds import AUDIT, LABLETS, SEAT_LINKS, SEAT_SESSIONS, SEAT_TRIES
 from lcm.core import clock
 from tests.support.records.lablet_records import ANNA, LabletDesk
+from tests.support.records.unreadable import make_unreadable
 
 if TYPE_CHECKING:
     from lcm.control_plane.auth.seats.sessions import SeatSession
+    from lcm.control_plane.store.port import Kind
     from lcm.model.lablet.record import Lablet
     from lcm.model.lablet.seat_link import SeatLink
 
@@ -51,6 +54,9 @@ class Seats(LabletDesk):
         assert page == "/seat"
         return link, code
 
+    async def open_seat(self, lablet: Lablet) -> SeatSession:
+        return await self.sessions.open((await self.link(lablet))[1], HERE)
+
     async def goes_on(self, session: SeatSession) -> list[bool]:
         return [await each.still_valid(session.id.reveal()) for each in (self.sessions, self.others)]
 
@@ -67,6 +73,29 @@ async def test_a_link_opens_its_lablet_on_any_control_plane_and_more_than_once()
     assert "digest" not in listed.model_dump()
     lines = [(line["action"], line["actor"]["name"]) for line in await seats.entries(AUDIT, lablet.id)]
     assert lines[1:] == [("seat_link_created", "anna"), *[("seat_opened", f"seat link {link.id}")] * 2]
+
+
+@pytest.mark.parametrize("kind", [SEAT_SESSIONS, SEAT_LINKS, LABLETS], ids=lambda kind: kind.name)
+async def test_a_seat_whose_record_cannot_be_read_has_ended_and_no_other(kind: Kind) -> None:
+    seats, lablet = await Seats().begin()
+    other = await seats.open_seat(await seats.make(name="other"))
+    session = await seats.open_seat(lablet)
+    key = {SEAT_SESSIONS: storage_key(session.id.reveal()), SEAT_LINKS: session.caller.link_id, LABLETS: lablet.id}[
+        kind
+    ]
+    await make_unreadable(seats.store, kind, key)
+    assert await seats.goes_on(session) == [False, False]
+    with pytest.raises(SeatEndedError, match="Open your link again" if kind is SEAT_SESSIONS else "LCM cannot read"):
+        await seats.sessions.resume(session.id.reveal())
+    assert await seats.goes_on(other) == [True, True]
+
+
+async def test_a_link_that_cannot_be_read_opens_nothing() -> None:
+    seats, lablet = await Seats().begin()
+    link, code = await seats.link(lablet)
+    await make_unreadable(seats.store, SEAT_LINKS, link.id)
+    with pytest.raises(UnauthenticatedError, match="not valid"):
+        await seats.sessions.open(code, HERE)
 
 
 async def test_no_code_is_stored() -> None:

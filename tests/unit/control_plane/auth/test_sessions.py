@@ -24,6 +24,7 @@ from lcm.control_plane.auth.sessions import SessionService, UnknownSessionError
 from lcm.control_plane.store.port import Put, RevisionConflictError
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
+from tests.support.records.unreadable import make_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -233,6 +234,27 @@ async def test_open_sessions_are_listed_without_anything_to_sign_in_with(
     first = await sessions.page(limit=1)
     rest = await sessions.page(limit=1, after=first.next_cursor)
     assert [each.name for each in (*first.items, *rest.items)] == ["local", "ann"]
+
+
+async def test_a_session_that_cannot_be_read_has_ended_and_hides_no_other(
+    store: GatedStore, sessions: SessionService, tokens: TokenService
+) -> None:
+    caller = await signed_in(tokens)
+    mine, other = await sessions.begin(caller), await sessions.begin(caller)
+    until = clock.after(HOUR).timestamp()
+    broken = hashlib.sha256(mine.id.reveal().encode()).hexdigest()
+    await make_unreadable(store, SESSIONS, broken, expires_at=until)
+    assert await over(sessions, mine.id.reveal())
+    assert not await sessions.still_valid(mine.id.reveal())
+    assert caller.token_id is not None
+    assert await sessions.count_of_token(caller.token_id) == 1
+    assert len((await sessions.page()).items) == 1
+    assert await sessions.find(broken) is None
+    with pytest.raises(UnknownSessionError):
+        await sessions.end_by_key(broken, no_entries)
+    assert await sessions.still_valid(other.id.reveal())
+    await sessions.end(mine.id.reveal())
+    assert await store.get(SESSIONS, broken) is None
 
 
 async def test_a_session_that_is_ended_by_its_listed_id_is_over_even_if_it_is_extended_meanwhile(

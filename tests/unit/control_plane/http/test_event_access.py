@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from tests.support.virtual.control_plane import TestPlane, serving_plane
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    import pytest
 
 
 class OpenStream:
@@ -153,6 +156,24 @@ async def test_a_stream_ends_when_what_its_person_may_see_changes() -> None:
         }
         assert b"event: signed_out" in streams["left"].received
         await streams["stays"].close()
+
+
+async def test_streams_are_limited_in_all_whoever_opens_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving_plane() as plane:
+        stream = plane.services.stream
+        monkeypatch.setattr(stream, "_settings", replace(stream._settings, max_clients=3))
+        roles = [Role.VIEWER, Role.OPERATOR, Role.ADMIN, Role.VIEWER, Role.OPERATOR]
+        streams = [each async for each in opened(plane, *(bearer(plane.tokens[role]) for role in roles))]
+        assert [each.status for each in streams] == [200] * 3 + [429] * 2
+        assert b"3 event streams are open, which is the limit; try again later" in streams[-1].received
+        assert (stream.clients, stream.counters.refused) == (3, 2)
+        await streams[0].close()
+        at_once = [OpenStream(plane, bearer(plane.tokens[Role.ADMIN])) for _ in range(9)]
+        await asyncio.sleep(1)
+        assert [each.status for each in at_once] == [200] + [429] * 8, "there is room for one again"
+        again = at_once[0]
+        for each in [*streams[1:3], again]:
+            await each.close()
 
 
 async def test_streams_are_limited_per_caller() -> None:

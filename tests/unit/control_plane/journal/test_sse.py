@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.journal.sse_client import EventFilter, format_event
+from lcm.control_plane.journal.sse import StreamSettings
+from lcm.control_plane.journal.sse_client import EventFilter, StreamAccess, format_event
 from lcm.control_plane.records.kinds import AUDIT, WORKER_CHANGED, WORKER_HISTORY
 from lcm.control_plane.store.port import NewJournalEntry, StoreUnavailableError
 from lcm.core import clock
 from tests.support.records.workers import a_worker
 from tests.support.virtual.mirror_world import fleet
-from tests.support.virtual.stream_clients import SOON, Studio, a_studio
+from tests.support.virtual.stream_clients import SOON, Reader, Studio, a_studio
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -158,6 +159,24 @@ async def test_clients_are_told_to_reconnect_while_the_store_is_unreadable(
     await studio.changes(1)
     await asyncio.sleep(20)
     assert listening.versions == [2]
+
+
+async def test_a_fault_while_access_is_checked_ends_that_stream_only(studio: Studio) -> None:
+    async def broken() -> bool:
+        raise ValueError("1 validation error for StoredSession")
+
+    async def fine() -> bool:
+        return True
+
+    one, other = (Reader(studio.stream.subscribe(access=StreamAccess("ann", each))) for each in (broken, fine))
+    studio.readers += [one, other]
+    await asyncio.sleep(2 * StreamSettings().access_check)
+    assert (one.names, one.ended) == (["signed_out"], True)
+    assert not other.ended
+    assert studio.stream.failure is not None
+    assert not studio.stream.failure.done(), "the control plane goes on"
+    await studio.changes(1)
+    assert other.versions == [2]
 
 
 async def test_missed_entries_cause_a_reset(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:

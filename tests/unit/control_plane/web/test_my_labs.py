@@ -9,24 +9,29 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from starlette.requests import Request
 from starlette.routing import Route
 
 from lcm.control_plane.auth.seats.sessions import SeatCaller, SeatSession
 from lcm.control_plane.auth.teams import put_team
 from lcm.control_plane.journal.sse_client import EventFilter
-from lcm.control_plane.records.kinds import AUDIT, LABLET_CHANGED
+from lcm.control_plane.records.kinds import AUDIT, LABLET_CHANGED, LABLETS, WORKERS
 from lcm.control_plane.secrets.encryption import Secret
+from lcm.control_plane.web.auth import WebUser
 from lcm.control_plane.web.my.access import LabUser, stream_access
 from lcm.control_plane.web.my.page import _announcements, _concerns
 from lcm.control_plane.workers.lifecycle import updated_record
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.team import Team
+from tests.support.records.unreadable import make_unreadable
 from tests.support.virtual.control_plane import SYSTEM
 from tests.support.web.lablets import LabletWorld
 from tests.support.web.visitor import WebVisitor, signed_in
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from lcm.control_plane.records.unit_of_work import Transaction
     from tests.support.virtual.control_plane import TestPlane
 
@@ -171,6 +176,13 @@ async def test_a_seat_sees_nothing_else(world: LabletWorld) -> None:
     assert (await world.now(other))["status"] == "RUNNING"
 
 
+async def listen(events: AsyncGenerator[bytes, None], user: LabUser, heard: list[bytes]) -> None:
+    """What the page of this user passes on, while it is open."""
+    async with aclosing(_announcements(events, lambda data: _concerns(user, data))) as announced:
+        async for event in announced:
+            heard.append(event)  # noqa: PERF401 - while it listens, the test looks at what was heard
+
+
 async def test_its_stream_tells_only_that_its_own_lab_has_changed(world: LabletWorld) -> None:
     lablet, other = await runs(world, "mine"), await runs(world, "secret-lab", owner="bob")
     link_id, code = await a_link(world, lablet)
@@ -182,12 +194,7 @@ async def test_its_stream_tells_only_that_its_own_lab_has_changed(world: LabletW
     events = services.stream.subscribe(EventFilter(), None, access)
     heard: list[bytes] = []
 
-    async def listen() -> None:
-        async with aclosing(_announcements(events, lambda data: _concerns(user, data))) as announced:
-            async for event in announced:
-                heard.append(event)  # noqa: PERF401 - while it listens, the test looks at what was heard
-
-    listening = asyncio.create_task(listen())
+    listening = asyncio.create_task(listen(events, user, heard))
     await asyncio.sleep(1)
     await world.plane.ask("POST", f"/api/lablets/{other['id']}/reset")
     await asyncio.sleep(1)
@@ -199,6 +206,39 @@ async def test_its_stream_tells_only_that_its_own_lab_has_changed(world: LabletW
     await asyncio.wait_for(listening, 10)
     assert heard[-1] == b"event: signed_out\ndata: {}\n\n"
     assert not any(b"id:" in event or b"secret" in event for event in heard)
+
+
+async def test_a_member_of_a_team_hears_of_their_seat_in_another_team_and_of_nothing_else_there(
+    world: LabletWorld,
+) -> None:
+    services = world.plane.services
+    await a_team(world, "t-1")
+    await a_team(world, "t-2")
+    info, secret = await services.authenticator.tokens.create("ann", Role.LEARNER, team="t-1", created_by="test")
+    own, seat, other = [await runs(world, name, owner="bob") for name in ("mine", "seat", "secret-lab")]
+    await given_to(world, own, "t-1", f"token:{info.id}")
+    for each in (seat, other):
+        await given_to(world, each, "t-2", "token:bob")
+    link_id, code = await a_link(world, seat)
+    session = await services.seat_sessions.open(code, "198.51.100.7")
+    person = await services.authenticator.in_teams(await services.authenticator.tokens.verify(secret.reveal()))
+    user = LabUser(WebUser(person, ""), session, "")
+    access = await stream_access(_a_request(world), user)
+    events = services.stream.subscribe(EventFilter(), None, access)
+    heard: list[bytes] = []
+
+    async def hears_of(lablet: dict[str, Any]) -> bool:
+        known = len(heard)
+        await world.plane.ask("POST", f"/api/lablets/{lablet['id']}/reset")
+        await asyncio.sleep(1)
+        return any(event == b"event: lablet\ndata: {}\n\n" for event in heard[known:])
+
+    listening = asyncio.create_task(listen(events, user, heard))
+    await asyncio.sleep(1)
+    assert [await hears_of(each) for each in (own, seat, other)] == [True, True, False]
+    await services.seat_links.revoke(SeatCaller("admin", ""), seat["id"], link_id)
+    await asyncio.wait_for(listening, 10)
+    assert heard[-1] == b"event: signed_out\ndata: {}\n\n", "the page is read again, without the seat"
 
 
 async def test_a_revoked_link_ends_what_it_opened(world: LabletWorld) -> None:
@@ -256,6 +296,24 @@ async def test_a_person_sees_the_labs_that_they_own(world: LabletWorld) -> None:
     assert (anonymous.status_code, anonymous.headers["location"]) == (303, "/sign-in?next=%2Fmy")
 
 
+async def test_a_lab_that_cannot_be_read_hides_no_other(world: LabletWorld) -> None:
+    own = await runs(world, "mine", owner="operator")
+    store, found_by = world.plane.services.context.store, {"owner": "operator", "status": "RUNNING"}
+    await make_unreadable(store, LABLETS, "l-broken", created_at=clock.now().timestamp(), **found_by)
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    assert own["name"] in await visitor.page("/my")
+    await make_unreadable(store, WORKERS, own["worker_id"])
+    page = await visitor.page("/my")
+    assert own["name"] in page
+    assert "192.0.2.7" not in page, "nobody knows where its worker is"
+
+
+async def a_team(world: LabletWorld, name: str) -> None:
+    team = Team(id=name, name=name, created_at=clock.now(), updated_at=clock.now())
+    await world.plane.services.context.store.commit([put_team(team, None)])
+    world.plane.services.directory.forget()
+
+
 async def given_to(world: LabletWorld, lablet: dict[str, Any], team: str, owner: str) -> None:
     """As an admin who assigns it to a team and an owner."""
 
@@ -270,9 +328,7 @@ async def given_to(world: LabletWorld, lablet: dict[str, Any], team: str, owner:
 async def test_a_person_of_a_team_sees_their_labs_and_no_page_of_the_fleet(world: LabletWorld, role: Role) -> None:
     """A role in a team is none for the fleet: its pages lead to the page of their labs."""
     for each in ("t-1", "t-2"):
-        team = Team(id=each, name=each, created_at=clock.now(), updated_at=clock.now())
-        await world.plane.services.context.store.commit([put_team(team, None)])
-    world.plane.services.directory.forget()
+        await a_team(world, each)
     info, secret = await world.plane.services.authenticator.tokens.create("ann", role, team="t-1", created_by="test")
     own, other, elsewhere = await runs(world, "mine"), await runs(world, "theirs"), await runs(world, "another")
     await given_to(world, own, "t-1", f"token:{info.id}")
@@ -331,11 +387,9 @@ async def test_links_are_made_copied_and_revoked_in_a_dialog(world: LabletWorld)
     assert (await viewer.send(f"{address}/seat-links", {"hours": "4"})).status_code == 403
 
 
-def _a_request(world: LabletWorld) -> Any:
-    class Request:
-        app = world.plane.app
-
-    return Request()
+def _a_request(world: LabletWorld) -> Request:
+    scope = {"type": "http", "scheme": "http", "path": "/my/events", "headers": [], "app": world.plane.app}
+    return Request(scope)
 
 
 def test_a_seat_is_not_the_owner_of_labs_without_an_id() -> None:

@@ -15,6 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lcm.control_plane.auth.oidc.sign_in import code_challenge
+from lcm.control_plane.auth.rate_limit import MAX_FAILED_ANSWERS, MAX_FAILURES
 from lcm.control_plane.auth.teams import TeamDirectory
 from lcm.control_plane.records.kinds import AUDIT
 from lcm.control_plane.store.memory.store import MemoryStore
@@ -137,6 +138,33 @@ async def test_guesses_at_the_callback_are_limited(browser: httpx.AsyncClient, p
     statuses = [(await browser.get(CALLBACK, params={"code": "x", "state": "y"})).status_code for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
     assert provider.requests == []
+
+
+async def test_wrong_tokens_at_an_address_stop_nobody_who_signs_in_with_the_organization(
+    browser: httpx.AsyncClient, provider: ScriptedProvider
+) -> None:
+    """All people of a school have one address, and anybody there can send wrong tokens."""
+    wrong = [
+        (await browser.post("/sign-in", data={"token": f"guess-{n}"})).status_code for n in range(MAX_FAILURES + 2)
+    ]
+    assert wrong[-2:] == [429] * 2
+    assert (await browser.get(CALLBACK, params={"code": "x", "state": "y"})).status_code == 429, "nothing was started"
+    assert (await sign_in(browser, provider)).status_code == 200
+
+
+async def test_cancelled_sign_ins_stop_no_token_at_their_address_and_are_limited_apart(
+    browser: httpx.AsyncClient, provider: ScriptedProvider, site: TestPlane
+) -> None:
+    started = await browser.get(START)
+    started_by = {"Cookie": f"lcm_sign_in={cookies(started)['lcm_sign_in'].value}"}
+    answer = provider.answer(started.headers["location"]) | {"error": "access_denied"}
+    statuses = [
+        (await browser.get(CALLBACK, params=answer, headers=started_by)).status_code
+        for _ in range(MAX_FAILED_ANSWERS + 1)
+    ]
+    assert statuses == [401] * MAX_FAILED_ANSWERS + [429]
+    assert (await browser.post("/sign-in", data={"token": site.tokens[Role.VIEWER]})).status_code == 303
+    assert (await browser.post("/sign-in", data={"token": "a-guess"})).status_code == 401
 
 
 async def test_a_silent_provider_is_named_and_the_token_form_works(

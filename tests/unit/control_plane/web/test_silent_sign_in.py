@@ -96,8 +96,11 @@ async def test_another_person_at_the_provider_does_not_take_the_page_over(
 ) -> None:
     location = await sent_to_provider(browser)
     provider.claims |= {"sub": "u-2", "preferred_username": "bob"}
+    provider.with_refresh_token = True
     refused = await browser.get(CALLBACK, params=provider.answer(location))
     assert (refused.status_code, "bob is signed in at the identity provider now" in refused.text) == (401, True)
+    await asyncio.sleep(1)
+    assert len(provider.revoked) == 1, "what was issued for bob"
     assert await sessions(site) == []
 
 

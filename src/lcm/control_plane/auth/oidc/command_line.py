@@ -24,7 +24,7 @@ from lcm.control_plane.auth.oidc.fetch import ProviderResponseError
 from lcm.control_plane.auth.oidc.provider import TokenRefusedError
 from lcm.control_plane.auth.oidc.sign_in import code_challenge, unavailable
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter
-from lcm.control_plane.auth.roles import AccessError, TooManyAttemptsError, UnauthenticatedError
+from lcm.control_plane.auth.roles import TooManyAttemptsError, UnauthenticatedError
 from lcm.control_plane.auth.sessions import new_session_id
 from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretLocation
 from lcm.control_plane.store.port import RevisionConflictError
@@ -170,13 +170,9 @@ class CommandLineSignIns:
 
     async def _identify(self, tokens: TokenSet) -> Caller:
         try:
-            return await self._sign_in.identify(tokens, None)
-        except (AccessError, ProviderResponseError) as error:
-            if tokens.refresh_token is not None:
-                self._sign_in.give_back(tokens.refresh_token)
-            if isinstance(error, ProviderResponseError):
-                raise unavailable(error) from None
-            raise
+            return await self._sign_in.identify_or_give_back(tokens, None)
+        except ProviderResponseError as error:
+            raise unavailable(error) from None
 
     async def _begin(self, caller: Caller, address: str, tokens: TokenSet, session_id: str) -> OpenSession:
         kind = SessionKind.COMMAND_LINE

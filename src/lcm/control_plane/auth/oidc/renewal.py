@@ -18,7 +18,14 @@ from lcm.control_plane.auth.oidc.fetch import ProviderResponseError
 from lcm.control_plane.auth.oidc.provider import TokenRefusedError, TokenSet
 from lcm.control_plane.auth.oidc.verifier import NoRoleError
 from lcm.control_plane.auth.roles import AccessError, Caller
-from lcm.control_plane.auth.session_record import SESSIONS, StoredSession, open_token, put_session, seal_grant
+from lcm.control_plane.auth.session_record import (
+    SESSIONS,
+    StoredSession,
+    is_unconfirmed,
+    open_token,
+    put_session,
+    seal_grant,
+)
 from lcm.control_plane.records.kinds import AUDIT
 from lcm.control_plane.store.port import Delete, NewJournalEntry, RevisionConflictError
 from lcm.core import clock
@@ -40,6 +47,12 @@ WAIT_AFTER = timedelta(minutes=4, seconds=50)
 """From this age on a request waits for the renewal: other control planes may cache a session for 5 s more."""
 
 SILENCE_PAUSE = timedelta(seconds=30)
+SILENCE_MEMORY = timedelta(minutes=1)
+"""How long after such a pause requests do not wait: while the session is used, the provider is asked in the background.
+
+Later a silence says nothing about now, and a request waits for the provider as after any rest.
+"""
+
 CLAIM_LIFETIME = timedelta(seconds=40)  # longer than all calls of a renewal take
 MAX_WAIT = 15.0
 _POLL = 0.25
@@ -87,7 +100,7 @@ class SessionRenewal:
         if age < RENEW_AFTER:
             return False
         task = self._start(key)
-        if not may_wait or age < WAIT_AFTER or grant.silent_until is not None:
+        if not may_wait or age < WAIT_AFTER or (_is_silent(grant) and not is_unconfirmed(grant)):
             return False
         # The task itself is not awaited: a request that is given up must not lose a refresh token.
         await asyncio.wait({task}, timeout=MAX_WAIT)
@@ -258,6 +271,11 @@ class SessionRenewal:
                 continue
             log.info("session ended", name=session.name, identity=session.caller.identity, reason=reason)
             return
+
+
+def _is_silent(grant: ProviderGrant) -> bool:
+    """Whether the provider did not respond just now, so that a request need not wait to learn it again."""
+    return grant.silent_until is not None and clock.now() < grant.silent_until + SILENCE_MEMORY
 
 
 def _session_entry(action: str, session: StoredSession, reason: str) -> NewJournalEntry:

@@ -19,7 +19,12 @@ import structlog
 from lcm.control_plane.auth.cache import BackgroundWrites
 from lcm.control_plane.auth.oidc.fetch import ProviderResponseError
 from lcm.control_plane.auth.oidc.provider import Provider, TokenRefusedError, TokenSet
-from lcm.control_plane.auth.roles import Caller, IdentityProviderUnavailableError, UnauthenticatedError
+from lcm.control_plane.auth.roles import (
+    AccessError,
+    Caller,
+    IdentityProviderUnavailableError,
+    UnauthenticatedError,
+)
 from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretBox, SecretLocation
 from lcm.core import clock
 from lcm.core.text import single_line
@@ -142,6 +147,10 @@ class OidcSignIn:
             raise unavailable(error) from None
         return StartedSignIn(url, Secret(self._box.encrypt(Secret(attempt.as_text()), _LOCATION)))
 
+    def has_started(self, cookie: str | None) -> bool:
+        """Whether the cookie is of a sign-in that LCM started. Only LCM can make one, so it cannot be guessed."""
+        return self._attempt(cookie) is not None
+
     async def finish(self, cookie: str | None, answer: Mapping[str, str]) -> FinishedSignIn:
         """The person, from the answer that the browser brings back.
 
@@ -164,7 +173,7 @@ class OidcSignIn:
             raise UnauthenticatedError("The identity provider sent no code. Sign in again.")
         try:
             tokens = await self.provider.exchange_code(code, Secret(attempt.verifier))
-            caller = await self.identify(tokens, attempt.nonce)
+            caller = await self.identify_or_give_back(tokens, attempt.nonce)
         except TokenRefusedError as error:
             log.warning("identity provider refused a code", error=error.code, description=error.description)
             raise self.refusal(error.code, error.description) from None
@@ -198,6 +207,15 @@ class OidcSignIn:
         if tokens.id_token is not None or tokens.access_token is None:
             return await self.identify(tokens, None)
         return await self._verifier.caller_of(await self.provider.userinfo(tokens.access_token))
+
+    async def identify_or_give_back(self, tokens: TokenSet, nonce: str | None) -> Caller:
+        """The person of a sign-in. If it is refused, the refresh token is revoked: nobody will use it."""
+        try:
+            return await self.identify(tokens, nonce)
+        except (AccessError, ProviderResponseError):
+            if tokens.refresh_token is not None:
+                self.give_back(tokens.refresh_token)
+            raise
 
     async def identify(self, tokens: TokenSet, nonce: str | None) -> Caller:
         """The person that the provider issued tokens for."""

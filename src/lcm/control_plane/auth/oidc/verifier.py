@@ -122,14 +122,14 @@ class OidcVerifier:
 
     async def caller_of(self, claims: Mapping[str, Any], expires_at: datetime | None = None) -> Caller:
         """The person that verified claims describe; raises `NoRoleError` for a user without a role here."""
-        name = _user_name(claims)
+        subject, name = _subject(claims), _user_name(claims)
         groups = _claim_values(claims, self._config.role_claim)
         caller = Caller(
             name=name,
             kind=CallerKind.OIDC,
             role=self._role(groups),
             expires_at=expires_at,
-            subject=f"{self._config.issuer}#{_subject(claims) or name}",
+            subject=f"{self._config.issuer}#{subject}",
             groups=tuple(group for group in groups[:_MAX_GROUPS] if len(group) <= _MAX_GROUP_LENGTH),
             email=_verified_email(claims),
         )
@@ -254,7 +254,9 @@ def _user_name(claims: Mapping[str, Any]) -> str:
         if value is not None:
             # People choose this name: it must not pass for an account of LCM itself.
             return f"{value} (oidc)" if value.strip().casefold() in _RESERVED_NAMES else value
-    raise UnauthenticatedError("This token names no user: it has neither preferred_username nor sub.")
+    raise UnauthenticatedError(
+        "This token names no user: it has no preferred_username, and its sub is too long for a name."
+    )
 
 
 def _verified_email(claims: Mapping[str, Any]) -> str | None:
@@ -263,8 +265,12 @@ def _verified_email(claims: Mapping[str, Any]) -> str | None:
     return None if email is None else email.casefold()
 
 
-def _subject(claims: Mapping[str, Any]) -> str | None:
-    return _text_claim(claims, "sub", _MAX_SUBJECT_LENGTH)
+def _subject(claims: Mapping[str, Any]) -> str:
+    """Who it is, whatever they are called: people choose their name at many providers, and may take that of another."""
+    subject = _text_claim(claims, "sub", _MAX_SUBJECT_LENGTH)
+    if subject is None:
+        raise UnauthenticatedError("This token names no user: it has no usable sub, which every provider must send.")
+    return subject
 
 
 def _text_claim(claims: Mapping[str, Any], claim: str, longest: int) -> str | None:

@@ -19,6 +19,7 @@ from lcm.control_plane.auth.seats.tries import MAX_TRIES, TRIES_WINDOW_SECONDS, 
 from lcm.control_plane.auth.session_record import storage_key
 from lcm.control_plane.auth.sessions import new_session_id
 from lcm.control_plane.records.kinds import LABLETS, SEAT_LINKS, SEAT_SESSIONS, SEAT_TRIES, find_all
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Delete, Put, RevisionConflictError, Sort, Where
 from lcm.core import clock
@@ -127,14 +128,16 @@ class SeatSessionService:
         if not _SESSION_ID_PATTERN.fullmatch(session_id):
             raise SeatEndedError("")
         stored = await self._store.get(SEAT_SESSIONS, storage_key(session_id))
-        session = None if stored is None else _StoredSeatSession.model_validate_json(stored.body)
+        session = None if stored is None else read_or_skip(stored, _StoredSeatSession, "seat session")
         if session is None or session.expires_at <= clock.now():
             raise SeatEndedError("Your session has ended. Open your link again.")
         stored = await self._store.get(SEAT_LINKS, session.link_id)
         if stored is None:
             raise SeatEndedError("This lab has ended.")
-        link = StoredSeatLink.model_validate_json(stored.body)
-        if reason := why_not(link, await self._lablet(session.lablet_id)):
+        link = read_or_skip(stored, StoredSeatLink, "seat link")
+        if link is None:
+            raise SeatEndedError("LCM cannot read this link." + _ASK)
+        if reason := await self._why_not(link):
             raise SeatEndedError(reason)
         return _session(session_id, session)
 
@@ -170,7 +173,7 @@ class SeatSessionService:
 
         async def attempt(tx: Transaction) -> _StoredSeatSession | None:
             stored = await tx.store.get(SEAT_LINKS, link_id)
-            link = None if stored is None else StoredSeatLink.model_validate_json(stored.body)
+            link = None if stored is None else read_or_skip(stored, StoredSeatLink, "seat link")
             if stored is None or link is None:
                 raise _WrongCodeError
             tries = await read_tries(tx.store, link_id)
@@ -179,7 +182,7 @@ class SeatSessionService:
             if not link.opens_with(code):
                 tx.stage(tries.failed(address, tx.now))  # before the answer: of many at once, each is counted
                 return None
-            if reason := why_not(link, await self._lablet(link.lablet_id)):
+            if reason := await self._why_not(link):
                 raise UnauthenticatedError(reason + _ASK)
             if link.expires_at <= tx.now:
                 raise UnauthenticatedError("This link has expired." + _ASK)
@@ -209,9 +212,13 @@ class SeatSessionService:
         for stored in page.items[MAX_SESSIONS_PER_LINK:]:
             await self._remove(SEAT_SESSIONS, stored)
 
-    async def _lablet(self, lablet_id: str) -> Lablet | None:
-        stored = await self._store.get(LABLETS, lablet_id)
-        return None if stored is None else Lablet.model_validate_json(stored.body)
+    async def _why_not(self, link: StoredSeatLink) -> str:
+        """Why nobody can use what the link has opened; empty if they can."""
+        stored = await self._store.get(LABLETS, link.lablet_id)
+        lablet = None if stored is None else read_or_skip(stored, Lablet, "lablet")
+        if stored is not None and lablet is None:
+            return "LCM cannot read the record of this lab."
+        return why_not(link, lablet)
 
     async def _remove(self, kind: Kind, stored: StoredDocument) -> bool:
         try:

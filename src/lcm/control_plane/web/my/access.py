@@ -115,13 +115,21 @@ async def _read(services: Services, lablet_id: str) -> Lablet | None:
 
 
 async def stream_access(request: Request, user: LabUser) -> StreamAccess:
-    """The access of a stream: it ends with the session that it began with."""
+    """The access of a stream: it ends with the session that it began with, and with the seat."""
     services = get_services(request)
-    if user.person is not None:
-        return await services.authenticator.access_of(request, user.person.caller)
-    assert user.seat is not None
-    session_id = user.seat.id.reveal()
-    return StreamAccess(user.seat.caller.unique_name, lambda: services.seat_sessions.still_valid(session_id))
+    person = None if user.person is None else await services.authenticator.access_of(request, user.person.caller)
+    if user.seat is None:
+        assert person is not None
+        return person
+    seat_id = user.seat.id.reveal()
+
+    async def still_valid() -> bool:
+        if person is not None and not await person.still_valid():
+            return False
+        return await services.seat_sessions.still_valid(seat_id)
+
+    # Of all teams: the seat may be in one of others. The page passes on only that one of their own labs has changed.
+    return StreamAccess(user.seat.caller.unique_name if person is None else person.caller, still_valid)
 
 
 async def _in_teams(request: Request, user: WebUser) -> WebUser:

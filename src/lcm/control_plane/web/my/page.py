@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, Response, StreamingResponse
 
 from lcm.control_plane.journal.sse_client import EventFilter, format_event
 from lcm.control_plane.records.kinds import LABLET_CHANGED, LABLETS
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.web.auth import LABS_PATH
@@ -109,13 +110,14 @@ async def _labs(services: Services, user: LabUser) -> list[MyLab]:
     found: dict[str, Lablet] = {}
     if user.seat is not None:
         stored = await services.context.store.get(LABLETS, user.seat.caller.lablet_id)
-        if stored is not None:
-            found[stored.id] = Lablet.model_validate_json(stored.body)
+        if stored is not None and (lablet := read_or_skip(stored, Lablet, "lablet")) is not None:
+            found[stored.id] = lablet
     for field, values in user.owner_fields().items():
         where = Where(any_of={field: values}, none_of={"status": sorted(FINAL_LABLET_STATUSES)})
         newest_first = Sort("created_at", descending=True)
         page = await services.context.store.find(LABLETS, where, sort=newest_first, limit=MAX_LABS_SHOWN)
-        found |= {each.id: Lablet.model_validate_json(each.body) for each in page.items}
+        lablets = [read_or_skip(each, Lablet, "lablet") for each in page.items]
+        found |= {each.id: each for each in lablets if each is not None}
     current = [each for each in found.values() if each.status not in FINAL_LABLET_STATUSES and user.sees(each)]
     return [MyLab(each, await services.lablets.access_to(each), user.may_change(each)) for each in current]
 

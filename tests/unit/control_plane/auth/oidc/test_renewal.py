@@ -18,7 +18,7 @@ from lcm.control_plane.auth.sessions import SessionService
 from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.records.kinds import AUDIT
 from lcm.core import clock
-from lcm.model.access import Role
+from lcm.model.access import Role, SessionKind
 from tests.support.auth.scripted_provider import ScriptedProvider, make_box
 
 if TYPE_CHECKING:
@@ -193,6 +193,47 @@ async def test_silence_that_ends_was_none(provider: ScriptedProvider, replicas: 
     for _ in range(120):
         await asyncio.sleep(30)
         assert await replicas[0].role(session) is Role.OPERATOR
+
+
+async def test_after_one_missed_answer_a_person_who_comes_back_is_checked_first(
+    provider: ScriptedProvider, replicas: list[Replica]
+) -> None:
+    session = await signed_in(replicas[0], provider)
+    await asyncio.sleep(DUE)
+    provider.down = True
+    assert await replicas[0].role(session) is Role.OPERATOR
+    provider.down = False
+    provider.claims["groups"] = ["students"]
+    await asyncio.sleep(1800)
+    assert await replicas[1].role(session) is None, "not even once with the old groups"
+
+
+async def test_after_one_missed_answer_a_command_line_may_rest_for_hours(
+    provider: ScriptedProvider, replicas: list[Replica]
+) -> None:
+    started = await replicas[0].sign_in.start("/")
+    finished = await replicas[0].sign_in.finish(started.cookie.reveal(), provider.answer(started.url))
+    opened = await replicas[0].sessions.begin(
+        finished.caller, "192.0.2.1", finished.tokens, kind=SessionKind.COMMAND_LINE
+    )
+
+    async def use() -> Role | None:
+        return (await replicas[0].sessions.resume(opened.id.reveal(), SessionKind.COMMAND_LINE)).caller.role
+
+    assert await use() is Role.OPERATOR
+    await asyncio.sleep(DUE)
+    provider.down = True
+    assert await use() is Role.OPERATOR
+    provider.down = False
+    await asyncio.sleep(3600 * 2)
+    assert await use() is Role.OPERATOR, "no command fails before it is noticed that the provider answers"
+    provider.down = True
+    await asyncio.sleep(SILENCE_LIMIT.total_seconds())
+    with pytest.raises(UnauthenticatedError):
+        await use()  # silent for an hour, and it still is
+    await asyncio.sleep(SILENCE_PAUSE.total_seconds() + 1)
+    provider.down = False
+    assert await use() is Role.OPERATOR, "as soon as it answers again"
 
 
 async def test_a_refused_refresh_token_ends_the_session(

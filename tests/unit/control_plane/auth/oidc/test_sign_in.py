@@ -196,6 +196,20 @@ class TestRoles:
             await finish(sign_in, provider)
         assert refusal.value.groups == ("admin", "Staff")
 
+    async def test_what_was_issued_for_a_refused_sign_in_is_revoked(
+        self, provider: ScriptedProvider, sign_in: OidcSignIn
+    ) -> None:
+        provider.claims["groups"] = ["students"]
+        with pytest.raises(NoRoleError):
+            await finish(sign_in, provider)
+        provider.claims["groups"] = ["staff"]
+        provider.id_token_changes = {"groups": None}
+        provider.userinfo_claims = {"sub": "somebody-else"}
+        await refused(sign_in, provider, "two different people")
+        await sign_in.close()
+        assert len(provider.revoked) == 2
+        assert all(each.startswith("refresh-") for each in provider.revoked)
+
     async def test_one_group_as_text_may_have_spaces(self, provider: ScriptedProvider) -> None:
         sign_in = provider.sign_in(role_map={"lab staff": Role.VIEWER})
         provider.claims["groups"] = "lab staff"

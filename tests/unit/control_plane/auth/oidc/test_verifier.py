@@ -47,8 +47,14 @@ async def test_a_token_gives_name_and_role() -> None:
 async def test_the_name_falls_back_to_the_subject() -> None:
     for name in (None, "", "evil\nname", "x" * 129, 5):
         assert (await provider().verify(token(preferred_username=name))).name == "u-1"
-    with pytest.raises(UnauthenticatedError, match="names no user"):
-        await provider().verify(token(preferred_username=None, sub=None))
+    with pytest.raises(UnauthenticatedError, match="names no user: it has no preferred_username"):
+        await provider().verify(token(preferred_username=None, sub="u" * 129))
+
+
+@pytest.mark.parametrize("subject", [None, "", "evil\nname", "x" * 256, 5])
+async def test_a_name_that_people_choose_is_never_their_identity(subject: object) -> None:
+    with pytest.raises(UnauthenticatedError, match="no usable sub"):
+        await provider().verify(token(preferred_username="ann", sub=subject))
 
 
 @pytest.mark.parametrize("name", ["bootstrap", "Controller", " bootstrap", "start-up"])
