@@ -194,6 +194,10 @@ def test_regions_reach_the_services_that_use_them_and_a_change_restarts_these(ch
         ({"terminationGracePeriodSeconds": 15}, "terminationGracePeriodSeconds must be at least 20"),
         ({"controlPlane": {"settings": {"SHUTDOWN_SECONDS": 60}}}, "terminationGracePeriodSeconds must be at least 75"),
         ({"workerController": {"settings": {"CML_READER_URL": "http://a:8083"}}}, "CML_READER_URL"),
+        (
+            {"controlPlane": {"extraEnv": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}},
+            "controlPlane.extraEnv: A is there twice",
+        ),
         ({"tls": {"secret": "tls"}, "workerController": {"allReplicasReadCml": True}}, "allReplicasReadCml: with tls"),
     ],
 )
@@ -364,6 +368,18 @@ def test_all_replicas_of_the_worker_controller_read_cml_if_asked(chart: Chart) -
         selected = [each["app.kubernetes.io/component"] for each in peers]
         assert selected == (["worker-controller"] if name == "worker-controller" else []), name
     assert "CML_READER_URL" not in environment(deployments(chart.render())["worker-controller"])
+
+
+@pytest.mark.parametrize("name", ["POD_IP", "CML_READER_URL", "WORKER_CONTROLLER_INSTANCE_ID"])
+def test_extra_environment_takes_precedence_over_what_readers_of_cml_get(chart: Chart, name: str) -> None:
+    extra = {"name": name, "value": "10.0.0.7"}
+    objects = chart.render({"workerController": {"allReplicasReadCml": True, "extraEnv": [extra]}})
+    given = environment(deployments(objects)["worker-controller"])
+    assert given[name] == extra
+    names = list(given)
+    if name == "POD_IP":
+        assert given["CML_READER_URL"]["value"] == "http://$(POD_IP):8083"
+        assert names.index("POD_IP") < names.index("CML_READER_URL"), "Kubernetes replaces only what stands before"
 
 
 def test_with_a_certificate_nothing_inside_the_cluster_is_sent_in_plain_text(chart: Chart) -> None:
