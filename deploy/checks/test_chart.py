@@ -24,6 +24,7 @@ COMPONENTS = {
     "resource-scheduler": ("resourceScheduler", 8081),
     "lablet-controller": ("labletController", 8082),
 }
+DIGEST = "sha256:" + "a" * 64
 KUBERNETES_VERSIONS = ("1.25", "1.31", "1.37")
 OPERATOR_KINDS = {"ServiceMonitor", "PrometheusRule"}
 PLACEMENT: dict[str, Any] = {
@@ -38,7 +39,7 @@ EVERYTHING: dict[str, Any] = {
     "regions": {"eu-west-1": {"subnet_ids": ["subnet-1"], "default_tags": {"cost": 123456789012}}},
     "etcd": {"userSecret": "etcd-user", "tlsSecret": "etcd-tls"},
     "tls": {"secret": "lcm-tls"},
-    "image": {"pullSecrets": ["pull"], "digest": "sha256:" + "a" * 64},
+    "image": {"pullSecrets": ["pull"], "digest": DIGEST},
     "settings": {"LOG_LEVEL": "debug", "AMI_OWNERS": 123456789012},
     "caBundle": {"configMap": "private-ca"},
     "extraVolumes": [{"name": "more", "emptyDir": {}}],
@@ -189,6 +190,12 @@ def test_regions_reach_the_services_that_use_them_and_a_change_restarts_these(ch
         ({"settings": {"CONTROL_PLANE_PORT": 1}}, "CONTROL_PLANE_PORT"),
         ({"settings": {"ETCD_ENDPOINTS": ""}}, "settings.ETCD_ENDPOINTS is required"),
         ({"image": {"repository": ""}}, "image.repository is required"),
+        ({"image": {"tag": "1.1.0", "digest": DIGEST}}, "image.tag and image.digest are both given"),
+        ({"demo": True, "image": {"tag": "1.1.0", "digest": DIGEST}}, "image.tag and image.digest are both given"),
+        (
+            {"labletController": {"image": {"tag": "1.1.0", "digest": DIGEST}}},
+            "labletController.image.tag and labletController.image.digest are both given",
+        ),
         ({"ingress": {"enabled": True}}, "ingress.host is required"),
         ({"zoneSpread": "Never"}, "zoneSpread"),
         ({"terminationGracePeriodSeconds": 15}, "terminationGracePeriodSeconds must be at least 20"),
@@ -332,9 +339,9 @@ def test_control_planes_can_be_upgraded_before_the_controllers(chart: Chart) -> 
     )
 
 
-def test_a_digest_takes_precedence_over_the_tag(chart: Chart) -> None:
+def test_a_digest_names_the_image_in_place_of_the_tag(chart: Chart) -> None:
     found = deployments(chart.render(EVERYTHING))
-    assert {container(each)["image"] for each in found.values()} == {"registry.example.com/lcm@sha256:" + "a" * 64}
+    assert {container(each)["image"] for each in found.values()} == {"registry.example.com/lcm@" + DIGEST}
 
 
 def test_only_the_http_port_is_reachable_and_sources_can_be_restricted(chart: Chart) -> None:

@@ -124,17 +124,19 @@ def test_helm_prints_how_to_sign_in_with_the_token(tmp_path: Path, command: str)
     assert "lcm login http://127.0.0.1:8080" in notes
 
 
-def test_an_upgrade_changes_the_control_planes_first_and_waits_for_them(tmp_path: Path) -> None:
-    first, waits, second = COMMANDS[-3:]
+@pytest.mark.parametrize("value", ["image.tag=", "image.digest=sha256:"])
+def test_an_upgrade_changes_the_control_planes_first_and_waits_for_them(tmp_path: Path, value: str) -> None:
+    ((first, waits, second),) = [
+        block.splitlines() for block in BLOCKS if block.startswith("helm upgrade") and f" {value}NEW" in block
+    ]
     assert waits == "kubectl rollout status deployment/lcm-control-plane"
     (install,) = [each for each in COMMANDS if each.startswith("helm install") and "mine.yaml" in each]
-    steps = [f"{install} --set image.tag=OLD", first, second]
     images = [
         {
             pod["containers"][0]["name"]: pod["containers"][0]["image"].rpartition(":")[2]
             for pod in pods(render(each, tmp_path))
         }
-        for each in steps
+        for each in (f"{install} --set {value}OLD", first, second)
     ]
     controllers = images[0].keys() - {"control-plane"}
     assert [each["control-plane"] for each in images] == ["OLD", "NEW", "NEW"]

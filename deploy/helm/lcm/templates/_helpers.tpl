@@ -22,6 +22,9 @@ lablet-controller: {values: labletController, port: LABLET_CONTROLLER_PORT, regi
 {{- define "lcm.image" -}}
 {{- $repository := required "image.repository is required: where your registry holds the image of LCM" .top.Values.image.repository -}}
 {{- $own := .own.image | default dict -}}
+{{- range $name, $image := dict "image" .top.Values.image (printf "%s.image" (dig "about" "values" "" .)) $own -}}
+{{- if and $image.digest $image.tag }}{{ fail (printf "%s.tag and %s.digest are both given: name one of them, and upgrade with the same one" $name $name) }}{{ end -}}
+{{- end -}}
 {{- if $own.digest -}}
 {{ $repository }}@{{ $own.digest }}
 {{- else if $own.tag -}}
