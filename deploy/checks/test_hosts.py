@@ -1,8 +1,13 @@
-"""Files for hosts without containers: the unit and the example of a balancer, read by systemd and haproxy."""
+"""Files for hosts without containers: the unit and the examples of balancers, read by systemd and haproxy."""
 
 from __future__ import annotations
 
+import re
 import subprocess
+import threading
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +15,8 @@ import pytest
 from deploy.checks.conftest import DEPLOY, program
 from docs.settings_page import SERVICES
 from lcm.settings import describe, load
+from tests.support.servers.etcd import free_ports
+from tests.support.servers.processes import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,16 +70,79 @@ def test_the_settings_of_each_unit_are_those_of_its_service(tmp_path: Path, serv
     load(SERVICES[service], env={**given, **entered, **files})
 
 
-def test_haproxy_accepts_the_example(tmp_path: Path) -> None:
+BALANCER, FOR_CONTROLLERS = DEPLOY / "haproxy.cfg", UNIT.with_name("haproxy.cfg")
+
+
+@pytest.mark.parametrize("files", [[BALANCER], [FOR_CONTROLLERS], [BALANCER, FOR_CONTROLLERS]])
+def test_haproxy_accepts_the_examples_alone_and_together(tmp_path: Path, files: list[Path]) -> None:
     key, cert, pem = tmp_path / "key", tmp_path / "cert", tmp_path / "server.pem"
     subprocess.run([*SELF_SIGNED, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
     pem.write_text(cert.read_text() + key.read_text())
-    text = (DEPLOY / "haproxy.cfg").read_text(encoding="utf-8")
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
     file = tmp_path / "haproxy.cfg"
     file.write_text(text.replace("/etc/lcm/server.pem", str(pem)), encoding="utf-8")
     run = subprocess.run([program("haproxy"), "-c", "-f", str(file)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "WARNING" not in run.stderr
+
+
+def test_what_is_the_same_on_all_hosts_depends_on_none_of_them() -> None:
+    """Copied to every host, an address of one would be what all controllers depend on."""
+    hosts = set(re.findall(r"^  server \S+ ([\d.]+):", FOR_CONTROLLERS.read_text(encoding="utf-8"), re.MULTILINE))
+    assert settings_in(UNIT.with_name("control-plane.env"))["BIND_HOST"] in hosts
+    for file in UNIT.parent.glob("*.env"):
+        if file.name != "control-plane.env":
+            named = {
+                name
+                for name, value in settings_in(file).items()
+                if not name.startswith("#") and any(host in value for host in hosts)
+            }
+            assert named == set(), file.name
+    (address,) = re.findall(r"^  bind (\S+)$", FOR_CONTROLLERS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert settings_in(UNIT.with_name("lcm.env"))["CONTROL_PLANE_API_URL"] == f"http://{address}"
+
+
+def test_controllers_reach_the_control_plane_that_is_left(tmp_path: Path) -> None:
+    """One does not respond from the start: no request may fail, not even before its first check has."""
+
+    class Plane(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+    here, gone = free_ports(2)
+    text = FOR_CONTROLLERS.read_text(encoding="utf-8")
+    text = text.replace("127.0.0.1:8090", f"127.0.0.1:{here}").replace("10.0.0.11:8080", f"127.0.0.1:{gone}")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Plane) as plane:
+        threading.Thread(target=plane.serve_forever, daemon=True).start()
+        file = tmp_path / "haproxy.cfg"
+        file.write_text(text.replace("10.0.0.12:8080", f"127.0.0.1:{plane.server_port}"), encoding="utf-8")
+        with (tmp_path / "log").open("wb") as log:
+            haproxy = subprocess.Popen([program("haproxy"), "-f", str(file)], stdout=log, stderr=log)
+        try:
+            url = f"http://127.0.0.1:{here}/api/internal/workers"
+            wait_until(lambda: status(url) is not None, "haproxy listens")
+            answers = [status(url, body) for _ in range(5) for body in (None, b"{}")]
+        finally:
+            haproxy.terminate()
+            haproxy.wait()
+            plane.shutdown()
+    assert answers == [200] * 10, (tmp_path / "log").read_text()
+
+
+def status(url: str, body: bytes | None = None) -> int | None:
+    """The status of a response; None: nobody listens."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=30) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
 
 
 def test_a_backup_on_a_host_reads_the_address_beside_settings_with_spaces(tmp_path: Path) -> None:
