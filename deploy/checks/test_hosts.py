@@ -163,3 +163,48 @@ def test_a_backup_on_a_host_reads_the_address_beside_settings_with_spaces(tmp_pa
         check=False,
     )
     assert done.stdout == f"{url} /etc/lcm/ca.crt -m lcm.control_plane.store.mongo.backup save copy\n", done.stderr
+
+
+def on_a_host(script: str, root: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of deploy/systemd, with /opt in a folder and a pip that installs nothing."""
+    programs = root / "programs"
+    programs.mkdir(exist_ok=True)
+    python = programs / "python3"
+    python.write_text(
+        '#!/bin/sh\nmkdir -p "$3/bin"\nprintf \'#!/bin/sh\\necho "$0 $*" >> %s/pip.log\\n\' "$ROOT" > "$3/bin/pip"\n'
+        'chmod +x "$3/bin/pip"\n'
+    )
+    python.chmod(0o755)
+    text = UNIT.with_name(script).read_text(encoding="utf-8").replace("/opt/", f"{root}/")
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=root,
+        env={"PATH": f"{programs}:/usr/bin:/bin", "ROOT": str(root), **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_upgrade_of_a_host_leaves_the_running_version_and_leads_back(tmp_path: Path) -> None:
+    """Controllers of the old version start pollers from its files until they are restarted themselves."""
+    lcm, dist = tmp_path / "lcm", tmp_path / "dist"
+    dist.mkdir()
+    for version in ("1.0", "1.1"):
+        for wheel in dist.iterdir():
+            wheel.unlink()
+        (dist / f"lcm_fleet-{version}-py3-none-any.whl").touch()
+        (tmp_path / "pip.log").write_text("")
+        done = on_a_host("package.sh", tmp_path)
+        assert done.returncode == 0, done.stderr
+        used = {line.split()[0] for line in (tmp_path / "pip.log").read_text().splitlines()}
+        assert used == {f"{tmp_path}/lcm-{version}/bin/pip"}
+        assert not lcm.exists() if version == "1.0" else lcm.resolve().name == "lcm-1.0"
+        done = on_a_host("switch.sh", tmp_path, VERSION=version)
+        assert (done.returncode, lcm.resolve().name) == (0, f"lcm-{version}"), done.stderr
+    (tmp_path / "pip.log").write_text("")
+    assert on_a_host("package.sh", tmp_path).returncode != 0, "a version that may run is not replaced"
+    assert (tmp_path / "pip.log").read_text() == ""
+    assert on_a_host("switch.sh", tmp_path, VERSION="1.2").returncode != 0, "this version is not there"
+    assert on_a_host("switch.sh", tmp_path, VERSION="1.0").returncode == 0
+    assert lcm.resolve().name == "lcm-1.0"

@@ -1,8 +1,5 @@
 # As root, with bash, in the root of the repository. CERTIFICATES: the folder with ca.crt, lcm.crt and lcm.key.
 useradd --system --home-dir /var/lib/lcm --shell /usr/sbin/nologin lcm
-python3 -m venv /opt/lcm
-/opt/lcm/bin/pip install --quiet --require-hashes -r requirements/deploy.txt
-/opt/lcm/bin/pip install --quiet --no-deps dist/lcm_fleet-*.whl
 install -d -m 0755 /etc/lcm
 install -m 0644 "$CERTIFICATES/ca.crt" "$CERTIFICATES/lcm.crt" /etc/lcm/
 install -m 0640 -g lcm "$CERTIFICATES/lcm.key" /etc/lcm/
