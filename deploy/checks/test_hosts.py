@@ -145,11 +145,16 @@ def status(url: str, body: bytes | None = None) -> int | None:
         return None
 
 
-def test_a_backup_on_a_host_reads_the_address_beside_settings_with_spaces(tmp_path: Path) -> None:
-    """As sign-in.md shows them: env would take the second word of one for the command."""
+@pytest.mark.parametrize("quote", ["", '"', "'"])
+def test_a_backup_on_a_host_reads_the_address_as_systemd_does(tmp_path: Path, quote: str) -> None:
+    """Beside settings with spaces, as sign-in.md shows them: env would take the second word of one for the command."""
     url = "mongodb://lcm:secret@a,b,c/?replicaSet=lcm&tls=true"
-    (tmp_path / "lcm.env").write_text("# The CA.\nLCM_CA_FILE=/etc/lcm/ca.crt\nLCM_CONTROLLER_TOKEN=a b\n")
-    (tmp_path / "control-plane.env").write_text(f'STORE_URL={url}\nOIDC_ROLE_MAP={{"staff": "operator"}}\n')
+    (tmp_path / "lcm.env").write_text(
+        f"# The CA.\nLCM_CA_FILE={quote}/etc/lcm/ca.crt{quote} \nLCM_CONTROLLER_TOKEN=a b\n"
+    )
+    (tmp_path / "control-plane.env").write_text(
+        f'STORE_URL={quote}{url}{quote}\nOIDC_ROLE_MAP={{"staff": "operator"}}\n'
+    )
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$STORE_URL $LCM_CA_FILE $*"\n')
     python.chmod(0o755)
