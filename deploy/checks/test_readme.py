@@ -35,6 +35,7 @@ def values() -> str:
 
 def render(command: str, folder: Path) -> list[dict[str, Any]]:
     """What a command of the page would install. `helm template` takes the arguments of install and upgrade."""
+    folder.mkdir(exist_ok=True)
     (folder / "mine.yaml").write_text(values(), encoding="utf-8")
     words = shlex.split(re.sub("(?<= )deploy/helm/lcm", str(DEPLOY / "helm" / "lcm"), command))
     run = subprocess.run(
@@ -108,12 +109,18 @@ def chart_with_notes(folder: Path) -> Path:
     return made
 
 
+def installed(command: str, folder: Path) -> tuple[str, list[dict[str, Any]]]:
+    """What Helm prints after an installation, and its objects."""
+    objects = render(command.replace("deploy/helm/lcm", str(chart_with_notes(folder))), folder)
+    (notes,) = [base64.b64decode(each["text"]).decode() for each in objects if each["kind"] == "Notes"]
+    return notes, objects
+
+
 @pytest.mark.parametrize(
     "command", [each for each in COMMANDS if each.startswith("helm install")], ids=["demo", "real"]
 )
 def test_helm_prints_how_to_sign_in_with_the_token(tmp_path: Path, command: str) -> None:
-    objects = render(command.replace("deploy/helm/lcm", str(chart_with_notes(tmp_path))), tmp_path)
-    (notes,) = [base64.b64decode(each["text"]).decode() for each in objects if each["kind"] == "Notes"]
+    notes, objects = installed(command, tmp_path)
     shown = r"get secret (\S+) -o go-template='{{ index .data \"bootstrap-token\" \| base64decode }}'"
     (secret,) = re.findall(shown, notes)
     created = dict(created_secret(each) for each in COMMANDS if each.startswith("kubectl create secret"))
@@ -122,6 +129,29 @@ def test_helm_prints_how_to_sign_in_with_the_token(tmp_path: Path, command: str)
     (service,) = re.findall(r"port-forward service/(\S+)", notes)
     assert service in {each["metadata"]["name"] for each in objects if each["kind"] == "Service"}
     assert "lcm login http://127.0.0.1:8080" in notes
+
+
+def test_helm_prints_how_to_sign_in_where_a_certificate_is_verified(tmp_path: Path) -> None:
+    (install,) = [each for each in COMMANDS if each.startswith("helm install") and "mine.yaml" in each]
+    notes, objects = installed(f"{install} --set tls.secret=lcm-tls", tmp_path)
+    name = "lcm-control-plane"
+    assert name in {each["metadata"]["name"] for each in objects if each["kind"] == "Service"}
+    assert f"127.0.0.1 {name}" in notes, "the certificate is for this name"
+    shown = """get secret lcm-tls -o go-template='{{ index .data "ca.crt" | base64decode }}' > lcm-ca.crt"""
+    assert shown in notes
+    assert f"LCM_CA_FILE=lcm-ca.crt lcm login https://{name}:8080" in notes
+    assert "https://127.0.0.1" not in notes
+    assert "LCM_CA_FILE" not in installed(install, tmp_path / "plain")[0]
+
+
+def test_helm_prints_the_address_of_an_ingress_with_a_certificate(tmp_path: Path) -> None:
+    (install,) = [each for each in COMMANDS if each.startswith("helm install") and "mine.yaml" in each]
+    ingress = "--set ingress.enabled=true,ingress.host=lcm.example.com"
+    notes, _ = installed(f"{install} {ingress},ingress.tlsSecret=tls --set tls.secret=lcm-tls", tmp_path)
+    assert notes.endswith("lcm login https://lcm.example.com\n")
+    assert "port-forward" not in notes
+    plain, _ = installed(f"{install} {ingress}", tmp_path / "plain")
+    assert "lcm login http://127.0.0.1:8080" in plain, "a token is not sent through the network without TLS"
 
 
 @pytest.mark.parametrize("value", ["image.tag=", "image.digest=sha256:"])
