@@ -181,6 +181,11 @@ def test_operations_names_what_the_chart_and_the_units_have(tmp_path: Path) -> N
     assert named == {"lcm-control-plane", "lcm-worker-controller"}
     assert named <= {each["name"] for each in found}
     (selector,) = set(re.findall(r"kubectl scale deployment -l (\S+)=lcm ", page))
+    # After a restore: nothing runs, then one control plane, then as many as the values say.
+    assert re.findall(r"kubectl scale deployment[^\n]*--replicas=(\d+)", page) == ["0", "1"]
+    after = page.partition("--replicas=1\n")[2].splitlines()[0]
+    words = shlex.split(after)
+    assert (words[:4], "--reuse-values" in words) == (["helm", "upgrade", "lcm", "deploy/helm/lcm"], True)
     assert all(each["labels"][selector] == "lcm" for each in found)
     files = {path.name for path in (DEPLOY / "systemd").iterdir()}
     assert set(re.findall(r"/etc/lcm/([\w-]+\.env)", page)) <= files
