@@ -24,6 +24,7 @@ COMPONENTS = {
     "resource-scheduler": ("resourceScheduler", 8081),
     "lablet-controller": ("labletController", 8082),
 }
+DIGEST = "sha256:" + "a" * 64
 KUBERNETES_VERSIONS = ("1.25", "1.31", "1.37")
 OPERATOR_KINDS = {"ServiceMonitor", "PrometheusRule"}
 PLACEMENT: dict[str, Any] = {
@@ -38,7 +39,7 @@ EVERYTHING: dict[str, Any] = {
     "regions": {"eu-west-1": {"subnet_ids": ["subnet-1"], "default_tags": {"cost": 123456789012}}},
     "etcd": {"userSecret": "etcd-user", "tlsSecret": "etcd-tls"},
     "tls": {"secret": "lcm-tls"},
-    "image": {"pullSecrets": ["pull"], "digest": "sha256:" + "a" * 64},
+    "image": {"pullSecrets": ["pull"], "digest": DIGEST},
     "settings": {"LOG_LEVEL": "debug", "AMI_OWNERS": 123456789012},
     "caBundle": {"configMap": "private-ca"},
     "extraVolumes": [{"name": "more", "emptyDir": {}}],
@@ -189,11 +190,21 @@ def test_regions_reach_the_services_that_use_them_and_a_change_restarts_these(ch
         ({"settings": {"CONTROL_PLANE_PORT": 1}}, "CONTROL_PLANE_PORT"),
         ({"settings": {"ETCD_ENDPOINTS": ""}}, "settings.ETCD_ENDPOINTS is required"),
         ({"image": {"repository": ""}}, "image.repository is required"),
+        ({"image": {"tag": "1.1.0", "digest": DIGEST}}, "image.tag and image.digest are both given"),
+        ({"demo": True, "image": {"tag": "1.1.0", "digest": DIGEST}}, "image.tag and image.digest are both given"),
+        (
+            {"labletController": {"image": {"tag": "1.1.0", "digest": DIGEST}}},
+            "labletController.image.tag and labletController.image.digest are both given",
+        ),
         ({"ingress": {"enabled": True}}, "ingress.host is required"),
         ({"zoneSpread": "Never"}, "zoneSpread"),
         ({"terminationGracePeriodSeconds": 15}, "terminationGracePeriodSeconds must be at least 20"),
         ({"controlPlane": {"settings": {"SHUTDOWN_SECONDS": 60}}}, "terminationGracePeriodSeconds must be at least 75"),
         ({"workerController": {"settings": {"CML_READER_URL": "http://a:8083"}}}, "CML_READER_URL"),
+        (
+            {"controlPlane": {"extraEnv": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}},
+            "controlPlane.extraEnv: A is there twice",
+        ),
         ({"tls": {"secret": "tls"}, "workerController": {"allReplicasReadCml": True}}, "allReplicasReadCml: with tls"),
     ],
 )
@@ -328,9 +339,9 @@ def test_control_planes_can_be_upgraded_before_the_controllers(chart: Chart) -> 
     )
 
 
-def test_a_digest_takes_precedence_over_the_tag(chart: Chart) -> None:
+def test_a_digest_names_the_image_in_place_of_the_tag(chart: Chart) -> None:
     found = deployments(chart.render(EVERYTHING))
-    assert {container(each)["image"] for each in found.values()} == {"registry.example.com/lcm@sha256:" + "a" * 64}
+    assert {container(each)["image"] for each in found.values()} == {"registry.example.com/lcm@" + DIGEST}
 
 
 def test_only_the_http_port_is_reachable_and_sources_can_be_restricted(chart: Chart) -> None:
@@ -364,6 +375,18 @@ def test_all_replicas_of_the_worker_controller_read_cml_if_asked(chart: Chart) -
         selected = [each["app.kubernetes.io/component"] for each in peers]
         assert selected == (["worker-controller"] if name == "worker-controller" else []), name
     assert "CML_READER_URL" not in environment(deployments(chart.render())["worker-controller"])
+
+
+@pytest.mark.parametrize("name", ["POD_IP", "CML_READER_URL", "WORKER_CONTROLLER_INSTANCE_ID"])
+def test_extra_environment_takes_precedence_over_what_readers_of_cml_get(chart: Chart, name: str) -> None:
+    extra = {"name": name, "value": "10.0.0.7"}
+    objects = chart.render({"workerController": {"allReplicasReadCml": True, "extraEnv": [extra]}})
+    given = environment(deployments(objects)["worker-controller"])
+    assert given[name] == extra
+    names = list(given)
+    if name == "POD_IP":
+        assert given["CML_READER_URL"]["value"] == "http://$(POD_IP):8083"
+        assert names.index("POD_IP") < names.index("CML_READER_URL"), "Kubernetes replaces only what stands before"
 
 
 def test_with_a_certificate_nothing_inside_the_cluster_is_sent_in_plain_text(chart: Chart) -> None:

@@ -1,8 +1,13 @@
-"""Files for hosts without containers: the unit and the example of a balancer, read by systemd and haproxy."""
+"""Files for hosts without containers: the unit and the examples of balancers, read by systemd and haproxy."""
 
 from __future__ import annotations
 
+import re
 import subprocess
+import threading
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +15,8 @@ import pytest
 from deploy.checks.conftest import DEPLOY, program
 from docs.settings_page import SERVICES
 from lcm.settings import describe, load
+from tests.support.servers.etcd import free_ports
+from tests.support.servers.processes import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,11 +70,15 @@ def test_the_settings_of_each_unit_are_those_of_its_service(tmp_path: Path, serv
     load(SERVICES[service], env={**given, **entered, **files})
 
 
-def test_haproxy_accepts_the_example(tmp_path: Path) -> None:
+BALANCER, FOR_CONTROLLERS = DEPLOY / "haproxy.cfg", UNIT.with_name("haproxy.cfg")
+
+
+@pytest.mark.parametrize("files", [[BALANCER], [FOR_CONTROLLERS], [BALANCER, FOR_CONTROLLERS]])
+def test_haproxy_accepts_the_examples_alone_and_together(tmp_path: Path, files: list[Path]) -> None:
     key, cert, pem = tmp_path / "key", tmp_path / "cert", tmp_path / "server.pem"
     subprocess.run([*SELF_SIGNED, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
     pem.write_text(cert.read_text() + key.read_text())
-    text = (DEPLOY / "haproxy.cfg").read_text(encoding="utf-8")
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
     file = tmp_path / "haproxy.cfg"
     file.write_text(text.replace("/etc/lcm/server.pem", str(pem)), encoding="utf-8")
     run = subprocess.run([program("haproxy"), "-c", "-f", str(file)], capture_output=True, text=True, check=False)
@@ -75,11 +86,75 @@ def test_haproxy_accepts_the_example(tmp_path: Path) -> None:
     assert "WARNING" not in run.stderr
 
 
-def test_a_backup_on_a_host_reads_the_address_beside_settings_with_spaces(tmp_path: Path) -> None:
-    """As sign-in.md shows them: env would take the second word of one for the command."""
+def test_what_is_the_same_on_all_hosts_depends_on_none_of_them() -> None:
+    """Copied to every host, an address of one would be what all controllers depend on."""
+    hosts = set(re.findall(r"^  server \S+ ([\d.]+):", FOR_CONTROLLERS.read_text(encoding="utf-8"), re.MULTILINE))
+    assert settings_in(UNIT.with_name("control-plane.env"))["BIND_HOST"] in hosts
+    for file in UNIT.parent.glob("*.env"):
+        if file.name != "control-plane.env":
+            named = {
+                name
+                for name, value in settings_in(file).items()
+                if not name.startswith("#") and any(host in value for host in hosts)
+            }
+            assert named == set(), file.name
+    (address,) = re.findall(r"^  bind (\S+)$", FOR_CONTROLLERS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert settings_in(UNIT.with_name("lcm.env"))["CONTROL_PLANE_API_URL"] == f"http://{address}"
+
+
+def test_controllers_reach_the_control_plane_that_is_left(tmp_path: Path) -> None:
+    """One does not respond from the start: no request may fail, not even before its first check has."""
+
+    class Plane(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+    here, gone = free_ports(2)
+    text = FOR_CONTROLLERS.read_text(encoding="utf-8")
+    text = text.replace("127.0.0.1:8090", f"127.0.0.1:{here}").replace("10.0.0.11:8080", f"127.0.0.1:{gone}")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Plane) as plane:
+        threading.Thread(target=plane.serve_forever, daemon=True).start()
+        file = tmp_path / "haproxy.cfg"
+        file.write_text(text.replace("10.0.0.12:8080", f"127.0.0.1:{plane.server_port}"), encoding="utf-8")
+        with (tmp_path / "log").open("wb") as log:
+            haproxy = subprocess.Popen([program("haproxy"), "-f", str(file)], stdout=log, stderr=log)
+        try:
+            url = f"http://127.0.0.1:{here}/api/internal/workers"
+            wait_until(lambda: status(url) is not None, "haproxy listens")
+            answers = [status(url, body) for _ in range(5) for body in (None, b"{}")]
+        finally:
+            haproxy.terminate()
+            haproxy.wait()
+            plane.shutdown()
+    assert answers == [200] * 10, (tmp_path / "log").read_text()
+
+
+def status(url: str, body: bytes | None = None) -> int | None:
+    """The status of a response; None: nobody listens."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=30) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
+
+
+@pytest.mark.parametrize("quote", ["", '"', "'"])
+def test_a_backup_on_a_host_reads_the_address_as_systemd_does(tmp_path: Path, quote: str) -> None:
+    """Beside settings with spaces, as sign-in.md shows them: env would take the second word of one for the command."""
     url = "mongodb://lcm:secret@a,b,c/?replicaSet=lcm&tls=true"
-    (tmp_path / "lcm.env").write_text("# The CA.\nLCM_CA_FILE=/etc/lcm/ca.crt\nLCM_CONTROLLER_TOKEN=a b\n")
-    (tmp_path / "control-plane.env").write_text(f'STORE_URL={url}\nOIDC_ROLE_MAP={{"staff": "operator"}}\n')
+    (tmp_path / "lcm.env").write_text(
+        f"# The CA.\nLCM_CA_FILE={quote}/etc/lcm/ca.crt{quote} \nLCM_CONTROLLER_TOKEN=a b\n"
+    )
+    (tmp_path / "control-plane.env").write_text(
+        f'STORE_URL={quote}{url}{quote}\nOIDC_ROLE_MAP={{"staff": "operator"}}\n'
+    )
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$STORE_URL $LCM_CA_FILE $*"\n')
     python.chmod(0o755)
@@ -93,3 +168,48 @@ def test_a_backup_on_a_host_reads_the_address_beside_settings_with_spaces(tmp_pa
         check=False,
     )
     assert done.stdout == f"{url} /etc/lcm/ca.crt -m lcm.control_plane.store.mongo.backup save copy\n", done.stderr
+
+
+def on_a_host(script: str, root: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of deploy/systemd, with /opt in a folder and a pip that installs nothing."""
+    programs = root / "programs"
+    programs.mkdir(exist_ok=True)
+    python = programs / "python3"
+    python.write_text(
+        '#!/bin/sh\nmkdir -p "$3/bin"\nprintf \'#!/bin/sh\\necho "$0 $*" >> %s/pip.log\\n\' "$ROOT" > "$3/bin/pip"\n'
+        'chmod +x "$3/bin/pip"\n'
+    )
+    python.chmod(0o755)
+    text = UNIT.with_name(script).read_text(encoding="utf-8").replace("/opt/", f"{root}/")
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=root,
+        env={"PATH": f"{programs}:/usr/bin:/bin", "ROOT": str(root), **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_upgrade_of_a_host_leaves_the_running_version_and_leads_back(tmp_path: Path) -> None:
+    """Controllers of the old version start pollers from its files until they are restarted themselves."""
+    lcm, dist = tmp_path / "lcm", tmp_path / "dist"
+    dist.mkdir()
+    for version in ("1.0", "1.1"):
+        for wheel in dist.iterdir():
+            wheel.unlink()
+        (dist / f"lcm_fleet-{version}-py3-none-any.whl").touch()
+        (tmp_path / "pip.log").write_text("")
+        done = on_a_host("package.sh", tmp_path)
+        assert done.returncode == 0, done.stderr
+        used = {line.split()[0] for line in (tmp_path / "pip.log").read_text().splitlines()}
+        assert used == {f"{tmp_path}/lcm-{version}/bin/pip"}
+        assert not lcm.exists() if version == "1.0" else lcm.resolve().name == "lcm-1.0"
+        done = on_a_host("switch.sh", tmp_path, VERSION=version)
+        assert (done.returncode, lcm.resolve().name) == (0, f"lcm-{version}"), done.stderr
+    (tmp_path / "pip.log").write_text("")
+    assert on_a_host("package.sh", tmp_path).returncode != 0, "a version that may run is not replaced"
+    assert (tmp_path / "pip.log").read_text() == ""
+    assert on_a_host("switch.sh", tmp_path, VERSION="1.2").returncode != 0, "this version is not there"
+    assert on_a_host("switch.sh", tmp_path, VERSION="1.0").returncode == 0
+    assert lcm.resolve().name == "lcm-1.0"

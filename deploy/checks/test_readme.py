@@ -35,6 +35,7 @@ def values() -> str:
 
 def render(command: str, folder: Path) -> list[dict[str, Any]]:
     """What a command of the page would install. `helm template` takes the arguments of install and upgrade."""
+    folder.mkdir(exist_ok=True)
     (folder / "mine.yaml").write_text(values(), encoding="utf-8")
     words = shlex.split(re.sub("(?<= )deploy/helm/lcm", str(DEPLOY / "helm" / "lcm"), command))
     run = subprocess.run(
@@ -108,12 +109,18 @@ def chart_with_notes(folder: Path) -> Path:
     return made
 
 
+def installed(command: str, folder: Path) -> tuple[str, list[dict[str, Any]]]:
+    """What Helm prints after an installation, and its objects."""
+    objects = render(command.replace("deploy/helm/lcm", str(chart_with_notes(folder))), folder)
+    (notes,) = [base64.b64decode(each["text"]).decode() for each in objects if each["kind"] == "Notes"]
+    return notes, objects
+
+
 @pytest.mark.parametrize(
     "command", [each for each in COMMANDS if each.startswith("helm install")], ids=["demo", "real"]
 )
 def test_helm_prints_how_to_sign_in_with_the_token(tmp_path: Path, command: str) -> None:
-    objects = render(command.replace("deploy/helm/lcm", str(chart_with_notes(tmp_path))), tmp_path)
-    (notes,) = [base64.b64decode(each["text"]).decode() for each in objects if each["kind"] == "Notes"]
+    notes, objects = installed(command, tmp_path)
     shown = r"get secret (\S+) -o go-template='{{ index .data \"bootstrap-token\" \| base64decode }}'"
     (secret,) = re.findall(shown, notes)
     created = dict(created_secret(each) for each in COMMANDS if each.startswith("kubectl create secret"))
@@ -124,17 +131,42 @@ def test_helm_prints_how_to_sign_in_with_the_token(tmp_path: Path, command: str)
     assert "lcm login http://127.0.0.1:8080" in notes
 
 
-def test_an_upgrade_changes_the_control_planes_first_and_waits_for_them(tmp_path: Path) -> None:
-    first, waits, second = COMMANDS[-3:]
+def test_helm_prints_how_to_sign_in_where_a_certificate_is_verified(tmp_path: Path) -> None:
+    (install,) = [each for each in COMMANDS if each.startswith("helm install") and "mine.yaml" in each]
+    notes, objects = installed(f"{install} --set tls.secret=lcm-tls", tmp_path)
+    name = "lcm-control-plane"
+    assert name in {each["metadata"]["name"] for each in objects if each["kind"] == "Service"}
+    assert f"127.0.0.1 {name}" in notes, "the certificate is for this name"
+    shown = """get secret lcm-tls -o go-template='{{ index .data "ca.crt" | base64decode }}' > lcm-ca.crt"""
+    assert shown in notes
+    assert f"LCM_CA_FILE=lcm-ca.crt lcm login https://{name}:8080" in notes
+    assert "https://127.0.0.1" not in notes
+    assert "LCM_CA_FILE" not in installed(install, tmp_path / "plain")[0]
+
+
+def test_helm_prints_the_address_of_an_ingress_with_a_certificate(tmp_path: Path) -> None:
+    (install,) = [each for each in COMMANDS if each.startswith("helm install") and "mine.yaml" in each]
+    ingress = "--set ingress.enabled=true,ingress.host=lcm.example.com"
+    notes, _ = installed(f"{install} {ingress},ingress.tlsSecret=tls --set tls.secret=lcm-tls", tmp_path)
+    assert notes.endswith("lcm login https://lcm.example.com\n")
+    assert "port-forward" not in notes
+    plain, _ = installed(f"{install} {ingress}", tmp_path / "plain")
+    assert "lcm login http://127.0.0.1:8080" in plain, "a token is not sent through the network without TLS"
+
+
+@pytest.mark.parametrize("value", ["image.tag=", "image.digest=sha256:"])
+def test_an_upgrade_changes_the_control_planes_first_and_waits_for_them(tmp_path: Path, value: str) -> None:
+    ((first, waits, second),) = [
+        block.splitlines() for block in BLOCKS if block.startswith("helm upgrade") and f" {value}NEW" in block
+    ]
     assert waits == "kubectl rollout status deployment/lcm-control-plane"
     (install,) = [each for each in COMMANDS if each.startswith("helm install") and "mine.yaml" in each]
-    steps = [f"{install} --set image.tag=OLD", first, second]
     images = [
         {
             pod["containers"][0]["name"]: pod["containers"][0]["image"].rpartition(":")[2]
             for pod in pods(render(each, tmp_path))
         }
-        for each in steps
+        for each in (f"{install} --set {value}OLD", first, second)
     ]
     controllers = images[0].keys() - {"control-plane"}
     assert [each["control-plane"] for each in images] == ["OLD", "NEW", "NEW"]
@@ -149,6 +181,11 @@ def test_operations_names_what_the_chart_and_the_units_have(tmp_path: Path) -> N
     assert named == {"lcm-control-plane", "lcm-worker-controller"}
     assert named <= {each["name"] for each in found}
     (selector,) = set(re.findall(r"kubectl scale deployment -l (\S+)=lcm ", page))
+    # After a restore: nothing runs, then one control plane, then as many as the values say.
+    assert re.findall(r"kubectl scale deployment[^\n]*--replicas=(\d+)", page) == ["0", "1"]
+    after = page.partition("--replicas=1\n")[2].splitlines()[0]
+    words = shlex.split(after)
+    assert (words[:4], "--reuse-values" in words) == (["helm", "upgrade", "lcm", "deploy/helm/lcm"], True)
     assert all(each["labels"][selector] == "lcm" for each in found)
     files = {path.name for path in (DEPLOY / "systemd").iterdir()}
     assert set(re.findall(r"/etc/lcm/([\w-]+\.env)", page)) <= files

@@ -165,25 +165,32 @@ class Site:
         (self.folder / "mongosh.log").write_text(done.stdout + done.stderr)
         return done.returncode == 0
 
-    def start_balancer(self) -> None:
-        text = (ROOT / "deploy" / "haproxy.cfg").read_text()
-        own = {
+    def start_balancers(self) -> None:
+        """The one of people, and on each host that of its controllers."""
+        people = {
             "bind :443": f"bind {BALANCER}",
             "127.0.0.1:8404": STATUS,
             "/etc/lcm/server.pem": f"{self.folder}/server.pem",
         }
+        self._start_haproxy(3, "haproxy", ROOT / "deploy" / "haproxy.cfg", people)
+        for host in (1, 2):
+            own = {"127.0.0.1:8090": f"{HOSTS[host - 1]}:8090"}
+            self._start_haproxy(host, "haproxy-of-controllers", ROOT / "deploy" / "systemd" / "haproxy.cfg", own)
+
+    def _start_haproxy(self, host: int, name: str, example: Path, own: dict[str, str]) -> None:
+        text = example.read_text()
         for general, here in own.items():
             assert general in text
             text = text.replace(general, here)
         text = re.sub(r"10\.0\.0\.1([12])", r"127.77.0.\1", text)
-        (self.folder / "haproxy.cfg").write_text(text)
+        (self.folder / f"{name}-{host}.cfg").write_text(text)
         haproxy = find("haproxy")
         assert haproxy is not None
-        self.add(3, "haproxy", haproxy, "-f", "haproxy.cfg")
+        self.add(host, name, haproxy, "-f", f"{name}-{host}.cfg")
 
     def lcm_settings(self, host: int, source: Path | None = None) -> dict[str, str]:
         own = {"BIND_HOST": HOSTS[host - 1], "LCM_DATA_DIR": str(self.data[host - 1] / "lcm"), "LOG_FORMAT": "json"}
-        own["CONTROL_PLANE_API_URL"] = f"http://{HOSTS[host - 1]}:8080"  # not through the balancer
+        own["CONTROL_PLANE_API_URL"] = f"http://{HOSTS[host - 1]}:8090"  # not through the balancer of people
         return {**self.settings, **own, "PYTHONPATH": str(source or self.source)}
 
     def add_lcm(self, host: int, service: str, **env: str) -> Service:
@@ -204,7 +211,14 @@ class Site:
 
     def is_ready(self, service: Service) -> bool:
         service.start_again_if_it_ended()
-        return '"ready":true' in self.get(f"http://{HOSTS[service.host - 1]}:{_PORTS[service.name]}/ready")
+        return '"ready":true' in self._get_from(service, "/ready")
+
+    def leads(self, service: Service) -> bool:
+        """Whether a controller leads those of its kind."""
+        return '"is_leader":true' in self._get_from(service, "/health")
+
+    def _get_from(self, service: Service, path: str) -> str:
+        return self.get(f"http://{HOSTS[service.host - 1]}:{_PORTS[service.name]}{path}")
 
     def stop(self) -> None:
         for service in reversed(self.services):

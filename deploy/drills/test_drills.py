@@ -125,7 +125,7 @@ class RequestLoop:
 def test_1_a_site_from_nothing(site: Site) -> None:
     began = time.monotonic()
     site.start_stores()
-    site.start_balancer()
+    site.start_balancers()
     for host in (1, 2):
         site.add_lcm(host, "control-plane")
     for service in site.of("control-plane"):
@@ -237,7 +237,23 @@ def created(site: Site, name: str) -> bool:
     return True
 
 
-def test_4_the_loss_of_etcd(site: Site) -> None:
+def test_4_the_loss_of_the_leaders_control_plane(site: Site) -> None:
+    """Nothing else of its host is gone: the controllers there use another control plane."""
+    controllers = site.of("worker-controller")
+    wait_until(lambda: any(map(site.leads, controllers)), "a controller leads")
+    (leader,) = filter(site.leads, controllers)
+    (plane,) = [each for each in site.of("control-plane") if each.host == leader.host]
+    plane.end(signal.SIGKILL)
+    first = wait_until(lambda: created(site, "without-its-plane"), "the API takes changes")
+    seconds = wait_until(lambda: site.status("without-its-plane") == "RUNNING", "a controller acts")
+    record(
+        "loss of the leader's control plane", f"first change after {first:.0f} s, its worker runs {seconds:.0f} s later"
+    )
+    plane.start()
+    wait_until(lambda: site.is_ready(plane), "the control plane is back")
+
+
+def test_5_the_loss_of_etcd(site: Site) -> None:
     members = site.of("etcd")
     for member in members:
         member.end(signal.SIGKILL)
@@ -251,20 +267,26 @@ def test_4_the_loss_of_etcd(site: Site) -> None:
     record("loss of etcd", f"a worker that was created meanwhile runs {seconds:.0f} s after etcd is back")
 
 
-def test_5_a_restored_sqlite_file_waits_for_a_person(
+def test_6_a_restored_sqlite_file_waits_for_a_person(
     site: Site, cloud: tuple[AwsBed, Machines], tmp_path: Path
 ) -> None:
-    env = {"STORE_URL": "", "ETCD_NAMESPACE": "/restored", "LCM_INSTALLATION_ID": "sqlite"}
+    url = f"http://{HOSTS[2]}:8080"
+    env = {
+        "STORE_URL": "",
+        "ETCD_NAMESPACE": "/restored",
+        "LCM_INSTALLATION_ID": "sqlite",
+        "CONTROL_PLANE_API_URL": url,
+    }
     plane, controller = site.add_lcm(3, "control-plane", **env), site.add_lcm(3, "worker-controller", **env)
     wait_until(lambda: site.is_ready(plane), "the control plane is ready")
     place = {"DATA": str(site.data[2] / "lcm"), "COPY": str(tmp_path / "copy.db")}
-    drill = RestoreDrill(site, cloud[0], f"http://{HOSTS[2]}:8080", [plane], [controller])
+    drill = RestoreDrill(site, cloud[0], url, [plane], [controller])
     drill.run("sqlite", **place)
     for service in (controller, plane):
         site.remove(service)
 
 
-def test_6_a_restored_mongodb_waits_for_a_person(site: Site, cloud: tuple[AwsBed, Machines], tmp_path: Path) -> None:
+def test_7_a_restored_mongodb_waits_for_a_person(site: Site, cloud: tuple[AwsBed, Machines], tmp_path: Path) -> None:
     assert not may_read_oplog(site, "lcm"), "LCM's own user needs less than mongodump --oplog"
     assert may_read_oplog(site, "backup")
     place = {"STORE_URL": site.settings["STORE_URL"], "COPY": str(tmp_path / "copy")}

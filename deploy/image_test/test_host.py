@@ -1,4 +1,4 @@
-"""A host without containers, set up by the script that docs/operations.md quotes; here it is a container."""
+"""A host without containers, set up by the scripts that docs/operations.md quotes; here it is a container."""
 
 from __future__ import annotations
 
@@ -42,8 +42,11 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_script_sets_a_host_up(engine: Engine, repository: Path) -> None:
-    script = "mkdir -p /etc/systemd/system && bash -euo pipefail deploy/systemd/install.sh" + SHOW
+def test_the_scripts_set_a_host_up(engine: Engine, repository: Path) -> None:
+    scripts = ("package.sh", "switch.sh", "install.sh")
+    steps = " && ".join(f"bash -euo pipefail deploy/systemd/{name}" for name in scripts)
+    (wheel,) = (repository / "dist").glob("*.whl")
+    script = f"mkdir -p /etc/systemd/system && VERSION={wheel.name.split('-')[1]} && export VERSION && {steps}{SHOW}"
     wheels = ("-v", f"{FOLDER}/wheels:/wheels:ro", "-v", f"{FOLDER}/pip.conf:/etc/pip.conf:ro")
     place = ("-v", f"{repository}:/repository:ro", "-w", "/repository", "-e", "CERTIFICATES=certificates")
     shown = engine.podman(

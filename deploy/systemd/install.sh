@@ -1,10 +1,8 @@
 # As root, with bash, in the root of the repository. CERTIFICATES: the folder with ca.crt, lcm.crt and lcm.key.
 useradd --system --home-dir /var/lib/lcm --shell /usr/sbin/nologin lcm
-python3 -m venv /opt/lcm
-/opt/lcm/bin/pip install --quiet --require-hashes -r requirements/deploy.txt
-/opt/lcm/bin/pip install --quiet --no-deps dist/lcm_fleet-*.whl
 install -d -m 0755 /etc/lcm
 install -m 0644 "$CERTIFICATES/ca.crt" "$CERTIFICATES/lcm.crt" /etc/lcm/
 install -m 0640 -g lcm "$CERTIFICATES/lcm.key" /etc/lcm/
 install -m 0600 deploy/systemd/*.env /etc/lcm/     # then enter your addresses, tokens and passwords
+install -D -m 0644 deploy/systemd/haproxy.cfg /etc/haproxy/haproxy.cfg # then enter the addresses of the control planes
 install -m 0644 deploy/systemd/lcm@.service /etc/systemd/system/

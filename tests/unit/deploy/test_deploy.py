@@ -235,4 +235,11 @@ def test_the_chart_and_the_package_have_one_version() -> None:
     about = yaml.safe_load((DEPLOY / "helm" / "lcm" / "Chart.yaml").read_text())
     (version,) = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert about["appVersion"] == version
-    assert f"image: lcm:{version}\n" in (DEPLOY / "compose.yaml").read_text()
+    files = [path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix in ("", ".md", ".py", ".yaml", ".sh")]
+    named = {
+        (path.name, found)
+        for path in files
+        for found in re.findall(r"(?:\blcm[:-]|\blcm_fleet-|ARG VERSION=)(\d+\.\d+\.\d+)", path.read_text())
+    }
+    assert {name for name, _ in named} >= {"compose.yaml", "Containerfile", "README.md", "engine.py"}
+    assert {found for _, found in named} == {version}, named

@@ -22,6 +22,9 @@ lablet-controller: {values: labletController, port: LABLET_CONTROLLER_PORT, regi
 {{- define "lcm.image" -}}
 {{- $repository := required "image.repository is required: where your registry holds the image of LCM" .top.Values.image.repository -}}
 {{- $own := .own.image | default dict -}}
+{{- range $name, $image := dict "image" .top.Values.image (printf "%s.image" (dig "about" "values" "" .)) $own -}}
+{{- if and $image.digest $image.tag }}{{ fail (printf "%s.tag and %s.digest are both given: name one of them, and upgrade with the same one" $name $name) }}{{ end -}}
+{{- end -}}
 {{- if $own.digest -}}
 {{ $repository }}@{{ $own.digest }}
 {{- else if $own.tag -}}
@@ -110,17 +113,21 @@ capabilities: {drop: [ALL]}
 {{- $_ := set $env "LCM_SECRET_KEY_FILE" "/run/lcm/secret.key" -}}
 {{- end -}}
 {{- $extra := list -}}
-{{- range .own.extraEnv }}{{ $extra = append $extra .name }}{{ end -}}
+{{- $key := .about.values -}}
+{{- range .own.extraEnv -}}
+{{- if has .name $extra }}{{ fail (printf "%s.extraEnv: %s is there twice; name it once" $key .name) }}{{ end -}}
+{{- $extra = append $extra .name -}}
+{{- end -}}
 {{- if and (ne .component "control-plane") (not (hasKey $env "WORKER_CONTROLLER_INSTANCE_ID")) (not (has "WORKER_CONTROLLER_INSTANCE_ID" $extra)) }}
 - name: WORKER_CONTROLLER_INSTANCE_ID
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 {{- end }}
 {{- if .own.allReplicasReadCml }}
 {{- if $values.tls.secret }}{{ fail "workerController.allReplicasReadCml: with tls.secret the certificate would have to name the address of each pod; use one of the two" }}{{ end }}
+{{- if not (has "POD_IP" $extra) }}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
-- name: CML_READER_URL
-  value: http://$(POD_IP):{{ include "lcm.text" .own.port }}
+{{- end }}
 {{- end }}
 {{- range $name, $reference := $secrets }}
 {{- if not (has $name $extra) }}
@@ -136,6 +143,11 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- with .own.extraEnv }}
 {{ toYaml . }}
+{{- end }}
+{{- /* Last: Kubernetes replaces $(POD_IP) only if it stands before, and extraEnv may name it. */ -}}
+{{- if and .own.allReplicasReadCml (not (has "CML_READER_URL" $extra)) }}
+- name: CML_READER_URL
+  value: http://$(POD_IP):{{ include "lcm.text" .own.port }}
 {{- end }}
 {{- end }}
 

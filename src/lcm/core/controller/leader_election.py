@@ -80,6 +80,8 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
         self._stopping = False
         self._stale_terms = 0  # terms in a row that the control plane rejected as stale
         self._campaign_task: asyncio.Task[None] | None = None
+        for to in ("leader", "standby"):
+            self._families.leader_changes.labels(self.name, to)  # from 0 on: a rate misses a series that is born at 1
 
     # For subclasses and wiring
 

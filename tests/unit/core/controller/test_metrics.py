@@ -57,6 +57,9 @@ async def test_leader_state_and_term_are_read_when_scraped(registry: CollectorRe
     network = FaultyCoordination(MemoryCoordination(server))
     one = Elected(World(), network, "one", registry)
     labels = {"controller": "toy"}
+    transitions = "reconciliation_leader_transitions_total"
+    for to in ("leader", "standby"):
+        assert registry.get_sample_value(transitions, {**labels, "to": to}) == 0, "a rate sees the first change"
     await one.start()
     await asyncio.sleep(1)
     assert registry.get_sample_value("reconciliation_leader", labels) == 1
@@ -65,7 +68,6 @@ async def test_leader_state_and_term_are_read_when_scraped(registry: CollectorRe
     await until(lambda: not one.is_leader)
     assert registry.get_sample_value("reconciliation_leader", labels) == 0
     assert registry.get_sample_value("reconciliation_leader_term", labels) == 0
-    transitions = "reconciliation_leader_transitions_total"
     await asyncio.sleep(1)
     assert registry.get_sample_value(transitions, {**labels, "to": "leader"}) == 1
     assert registry.get_sample_value(transitions, {**labels, "to": "standby"}) == 1
