@@ -160,6 +160,32 @@ async def test_without_a_leader_the_plan_does_not_call_a_termination_steady() ->
         assert "Not decided yet: no worker controller has led since" in explained.summary
 
 
+async def test_the_release_of_the_fleet_does_not_deny_what_is_not_decided_yet() -> None:
+    async with a_fleet() as fleet:
+        await fleet.start()
+        worker, other = await fleet.running("alpha"), await fleet.running("beta")
+        await fleet.people.fleet.hold(HOLD)
+        visitor = await signed_in(fleet.plane, Role.ADMIN)
+
+        async def answers() -> tuple[str, str]:
+            preview = await fleet.people.fleet.preview_release()
+            return unescape(await visitor.part("/fleet/confirm-release")), preview.effect
+
+        async def nothing_waits() -> bool:
+            return "Nothing is waiting for the release." in (await answers())[0]
+
+        await fleet.until(nothing_waits, "all is decided, and nothing waits", within=300)
+        await fleet.controllers.pop("one").stop()
+        await fleet.people.workers.terminate(worker.id)
+        assert (await planned(fleet, worker.id)).state is DecisionState.OUTDATED
+        for answer in await answers():
+            assert "What will happen to 1 worker is not decided yet." in answer
+            assert "Nothing is waiting" not in answer
+        await fleet.people.workers.hold(other.id, HOLD)
+        for answer in await answers():  # its own hold goes on, whatever is decided
+            assert "What will happen to 1 worker is not decided yet." in answer
+
+
 async def test_a_new_leader_decides_again() -> None:
     async with a_fleet() as fleet:
         await fleet.start("one")

@@ -19,7 +19,8 @@ from lcm.control_plane.lablets.planning import (
     run_planner,
 )
 from lcm.control_plane.read_gate import collection_paused
-from lcm.control_plane.records.kinds import DECISIONS, WORKERS, find_all
+from lcm.control_plane.records.kinds import WORKERS, find_all
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.decisions import read_decisions
 from lcm.control_plane.workers.scaling import count_running_workers
@@ -29,11 +30,13 @@ from lcm.model.calendar.precedence import NO_OTHER_CLAIMS, OtherClaims
 from lcm.model.calendar.schedule import schedule_claim
 from lcm.model.fleet.plan import (
     MAX_LISTED,
+    DecidedRecord,
     DecisionState,
     FleetPlan,
     PlannedLicenseOperation,
     PlannedPause,
     PlannedWorker,
+    assess_decision,
     find_evaluator,
     plan_worker,
 )
@@ -60,7 +63,6 @@ _WORKERS_PER_TURN = 50
 _SHARED_SECONDS = 1.0
 """How long a computed plan is shown to others, if nothing is changed meanwhile."""
 _PENDING_LICENSE = b'"pending_license_operation":{'
-_ACTIONS = (b'"held_actions":[{', b'"next_actions":[{')
 
 
 _State = tuple[str | None, int]
@@ -86,6 +88,7 @@ class HeldWorkers:
     listed: list[PlannedWorker] = field(default_factory=list)
     total: int = 0
     undecided: int = 0
+    """For how many the decision is missing or not for their record as it is now."""
     schedule_changes: list[PlannedScheduleChange] = field(default_factory=list)
     """What schedules do then with further workers, which are at rest now."""
 
@@ -172,25 +175,27 @@ class PlanService:
         ]
 
     async def _find_held(self, limit: int, booked: Collection[str]) -> tuple[HeldWorkers, set[str]]:
-        store, found, after, now = self._context.store, HeldWorkers(), None, clock.now()
+        store, found, after = self._context.store, HeldWorkers(), None
         acting = set[str]()
+        now, evaluator, hold = await self._basis()
         while True:
             page = await store.find(WORKERS, _NOT_AT_REST, after=after, limit=MAX_LISTED)
-            decisions = await store.get_many(DECISIONS, [stored.id for stored in page.items])
-            # Only those with actions are decoded: of a large fleet most workers have none.
-            with_actions = [
-                stored
-                for stored in page.items
-                if stored.id not in decisions or any(each in decisions[stored.id].body for each in _ACTIONS)
-            ]
-            waiting = decode_records(with_actions, Worker, "worker", [])
-            waiting = [each for each in waiting if each.hold is None or not each.hold.active(now)]
-            for planned in await self._plan_workers(waiting):
-                found.undecided += planned.state is not DecisionState.CURRENT
-                if planned.actions and planned.worker_id not in booked:  # a class takes it, and so it runs
-                    acting.add(planned.worker_id)
+            decisions = await read_decisions(store, [stored.id for stored in page.items])
+            with_actions = []  # only these are decoded whole: of a large fleet most workers have none
+            for stored in page.items:
+                worker, decision = read_or_skip(stored, DecidedRecord, "worker"), decisions.get(stored.id)
+                if worker is None or (worker.hold is not None and worker.hold.active(now)):
+                    continue
+                if assess_decision(worker, decision, evaluator, now)[0] is not DecisionState.CURRENT:
+                    found.undecided += 1
+                elif decision is not None and (decision.held_actions or decision.next_actions):
+                    with_actions.append(stored)
+            for each in decode_records(with_actions, Worker, "worker", []):
+                if each.id not in booked:  # a class takes it, and so it runs
+                    acting.add(each.id)
                     found.total += 1
-                    found.listed += [planned] if len(found.listed) < limit else []
+                    if len(found.listed) < limit:
+                        found.listed.append(plan_worker(each, decisions[each.id], evaluator, hold, now))
             after = page.next_cursor
             if after is None:
                 return found, acting

@@ -70,7 +70,7 @@ class FleetPreviewService:
         if plan.pauses_total:
             waits.append(f"{count_of(plan.pauses_total, 'worker')} will be stopped or drained if idle for long enough.")
         if held.undecided:
-            waits.append(f"For {count_of(held.undecided, 'worker')} nothing has been decided yet.")
+            waits.append(f"What will happen to {count_of(held.undecided, 'worker')} is not decided yet.")
         if plan.evaluation:
             waits.append(f"Workers are not evaluated at present: {plan.evaluation}. This list may be incomplete.")
         effect = " ".join(waits) or "Nothing is waiting for the release."
