@@ -152,11 +152,12 @@ def _automation_sections(plan: FleetPlan) -> list[tuple[str, list[str]]]:
         for each in plan.booking_boundaries
     ]
     steps = [f"{each.name}, class {each.number}: {each.summary}" for each in plan.booking_steps]
+    steps_total = max(plan.booking_steps_total, len(steps))
     licenses = [f"{each.name}: {each.operation}, requested by {each.requested_by}" for each in plan.license_operations]
     sections = [
         (f"By schedule ({plan.schedule_changes_total})", _capped(schedules, plan.schedule_changes_total)),
         (f"Schedules ({len(boundaries)})", _capped(boundaries, len(boundaries))),
-        (f"Workers for classes ({len(steps)})", _capped(steps, len(steps))),
+        (f"Workers for classes ({steps_total})", _capped(steps, steps_total)),
         (f"Bookings ({plan.booking_boundaries_total})", _capped(classes, plan.booking_boundaries_total)),
         (f"If they stay idle ({plan.pauses_total})", _capped(pauses, plan.pauses_total)),
         (f"License operations ({plan.license_operations_total})", _capped(licenses, plan.license_operations_total)),

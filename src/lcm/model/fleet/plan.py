@@ -216,6 +216,7 @@ class FleetPlan(LenientModel):
     booking_steps: tuple[PlannedBookingStep, ...] = Field(
         default=(), description="What classes that warm up or take place take next."
     )
+    booking_steps_total: int = 0
 
 
 # Freshness
