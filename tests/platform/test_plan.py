@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from html import unescape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
+from lcm.cli.commands import plan as plan_command
+from lcm.cli.runtime.options import OutputFormat
 from lcm.cml.types import CMLActivityEvent
 from lcm.core import clock
 from lcm.core.controller.config import ReconciliationConfig
@@ -18,6 +21,7 @@ from lcm.model.lablet.record import LabletRequirements
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import WorkerStatus
+from tests.platform.test_dry_runs import a_session
 from tests.support.virtual.fleet import Fleet, a_fleet
 from tests.support.virtual.full_platform import a_whole
 from tests.support.virtual.running_workers import launched_by_hand
@@ -68,6 +72,26 @@ async def test_what_waits_for_the_release_of_the_fleet_is_listed_and_then_done()
         await fleet.until_status(alpha.id, WorkerStatus.TERMINATED)
         await fleet.until_status(beta.id, WorkerStatus.STOPPED)
         assert fleet.calls("TerminateInstances") == fleet.calls("StopInstances") == 1
+
+
+async def test_the_command_prints_the_whole_plan_for_programs_if_it_is_asked_to(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with a_fleet() as fleet:
+        await fleet.start()
+        await fleet.running("alpha")
+        await fleet.people.fleet.hold(HOLD)
+
+        async def printed(output: OutputFormat, *, full: bool) -> Any:
+            capsys.readouterr()
+            await plan_command.plan(a_session(fleet, dry_run=False, output=output), full=full)
+            return yaml.safe_load(capsys.readouterr().out)
+
+        whole = FleetPlan.model_validate(await printed(OutputFormat.YAML, full=True))
+        served = await the_plan(fleet)
+        assert whole.model_copy(update={"discovery": served.discovery, "pauses": served.pauses}) == served
+        assert whole.hold is not None
+        assert await printed(OutputFormat.JSON, full=False) == [each.model_dump(mode="json") for each in whole.items]
 
 
 async def test_the_release_of_a_worker_says_what_waits_for_it() -> None:
@@ -158,6 +182,32 @@ async def test_without_a_leader_the_plan_does_not_call_a_termination_steady() ->
         assert (item.state, item.note) == (DecisionState.UNDECIDED, f"not decided yet: {plan.evaluation}")
         explained = await fleet.people.workers.explain(worker.id)
         assert "Not decided yet: no worker controller has led since" in explained.summary
+
+
+async def test_the_release_of_the_fleet_does_not_deny_what_is_not_decided_yet() -> None:
+    async with a_fleet() as fleet:
+        await fleet.start()
+        worker, other = await fleet.running("alpha"), await fleet.running("beta")
+        await fleet.people.fleet.hold(HOLD)
+        visitor = await signed_in(fleet.plane, Role.ADMIN)
+
+        async def answers() -> tuple[str, str]:
+            preview = await fleet.people.fleet.preview_release()
+            return unescape(await visitor.part("/fleet/confirm-release")), preview.effect
+
+        async def nothing_waits() -> bool:
+            return "Nothing is waiting for the release." in (await answers())[0]
+
+        await fleet.until(nothing_waits, "all is decided, and nothing waits", within=300)
+        await fleet.controllers.pop("one").stop()
+        await fleet.people.workers.terminate(worker.id)
+        assert (await planned(fleet, worker.id)).state is DecisionState.OUTDATED
+        for answer in await answers():
+            assert "What will happen to 1 worker is not decided yet." in answer
+            assert "Nothing is waiting" not in answer
+        await fleet.people.workers.hold(other.id, HOLD)
+        for answer in await answers():  # its own hold goes on, whatever is decided
+            assert "What will happen to 1 worker is not decided yet." in answer
 
 
 async def test_a_new_leader_decides_again() -> None:

@@ -64,7 +64,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fleet hold": ("lcm fleet hold --reason 'AWS incident' --until 1h",),
     "fleet release": ("lcm fleet release",),
     "fleet overnight": ("lcm fleet overnight",),
-    "plan": ("lcm plan", "lcm plan --watch"),
+    "plan": ("lcm plan", "lcm plan --watch", "lcm plan --full -o json"),
     "watch": ("lcm watch",),
     "top": ("lcm top",),
     "audit": ("lcm audit --since 12h",),

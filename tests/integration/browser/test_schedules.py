@@ -57,6 +57,11 @@ def test_a_schedule_is_made_by_keyboard_and_its_week_is_shown_before_it_is_saved
     expect(dialog).to_contain_text(worker["name"])
     assert accessibility_violations(page) == []
     page.keyboard.press("Escape")
+    row.get_by_role("button", name="Disable classes").press("Enter")
+    expect(dialog).to_contain_text("It will do nothing until it is enabled again.")
+    assert accessibility_violations(page) == []
+    page.keyboard.press("Escape")
+    expect(row).to_contain_text("closed")
     page.goto(f"/workers/{worker['id']}")
     expect(page.get_by_text("by schedule classes")).to_be_visible()
     expect(page.get_by_text("schedule classes is closed").first).to_be_visible()

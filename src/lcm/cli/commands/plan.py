@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
@@ -25,13 +27,27 @@ _BOOKING_STEPS = {"WARMING": "warms up", "ACTIVE": "begins", "ENDED": "ends"}
 
 
 @command(app, watchable=True)
-async def plan(session: Session) -> None:
+async def plan(
+    session: Session,
+    *,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="With -o json or yaml: the whole plan, as GET /api/plan has it; otherwise its workers."
+        ),
+    ] = False,
+) -> None:
     """Show what controllers will do next if nothing changes: with workers, lablets, licenses and instances."""
     from lcm.cli.live.watch_loop import show_or_watch
     from lcm.cli.output.printer import to_json_data
 
     async def show() -> None:
         items = [item async for item in session.client.fleet.plan(page_size=500)]
+        if not session.printer.for_people and full:
+            overview = await session.client.fleet.plan_overview()
+            whole = overview.model_copy(update={"items": tuple(items), "next_cursor": None})
+            session.printer.data(to_json_data(whole))
+            return
         if not session.printer.for_people:
             session.printer.data([to_json_data(item) for item in items])
             return
@@ -136,11 +152,12 @@ def _automation_sections(plan: FleetPlan) -> list[tuple[str, list[str]]]:
         for each in plan.booking_boundaries
     ]
     steps = [f"{each.name}, class {each.number}: {each.summary}" for each in plan.booking_steps]
+    steps_total = max(plan.booking_steps_total, len(steps))
     licenses = [f"{each.name}: {each.operation}, requested by {each.requested_by}" for each in plan.license_operations]
     sections = [
         (f"By schedule ({plan.schedule_changes_total})", _capped(schedules, plan.schedule_changes_total)),
         (f"Schedules ({len(boundaries)})", _capped(boundaries, len(boundaries))),
-        (f"Workers for classes ({len(steps)})", _capped(steps, len(steps))),
+        (f"Workers for classes ({steps_total})", _capped(steps, steps_total)),
         (f"Bookings ({plan.booking_boundaries_total})", _capped(classes, plan.booking_boundaries_total)),
         (f"If they stay idle ({plan.pauses_total})", _capped(pauses, plan.pauses_total)),
         (f"License operations ({plan.license_operations_total})", _capped(licenses, plan.license_operations_total)),

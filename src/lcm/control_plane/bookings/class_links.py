@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.auth.seats.links import SeatLinkService
     from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.model.booking.record import Booking, BookingOccurrence
 
@@ -36,9 +37,17 @@ class ClassLinkService:
         self._links = links
 
     async def create(
-        self, caller: Caller, booking_id: str, number: int, expires_at: datetime | None = None
+        self,
+        caller: Caller,
+        booking_id: str,
+        number: int,
+        expires_at: datetime | None = None,
+        key: IdempotencyKey | None = None,
     ) -> ClassSeatLinks:
-        """A link for each seat with a lab, but for those of people who sign in: they find theirs at /my."""
+        """A link for each seat with a lab, but for those of people who sign in: they find theirs at /my.
+
+        A repetition replaces the links of the first try, whose answer was lost.
+        """
         booking, occurrence = await self._class(caller, booking_id, number)
         now = clock.now()
         if not occurrence.is_open or occurrence.ends_at <= now:
@@ -51,7 +60,7 @@ class ClassLinkService:
         reasons = {seat: _why_not(booking, lablet) for seat, lablet in seats.items()}
         until = expires_at or min(occurrence.ends_at, now + MAX_LINK_AGE)
         chosen = {seat: lablet for seat, lablet in seats.items() if lablet is not None and not reasons[seat]}
-        made = await self._links.create_many(caller, list(chosen.values()), until)
+        made = await self._links.create_many(caller, list(chosen.values()), until, key)
         items, left_out = [], []
         for seat in seats:
             learner, lablet = _learner(booking, seat), chosen.get(seat)

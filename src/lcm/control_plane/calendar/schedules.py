@@ -138,6 +138,12 @@ class ScheduleService:
         schedule = (await read_schedule(self._store, schedule_id))[0]
         return await self._named(await preview_schedule(self._store, schedule, clock.now(), removed=removed))
 
+    async def preview_switch(self, schedule_id: str, *, enabled: bool) -> str:
+        """What happens when a schedule is enabled or disabled, as sentences."""
+        schedule = (await read_schedule(self._store, schedule_id))[0].model_copy(update={"enabled": enabled})
+        preview = await preview_schedule(self._store, schedule, clock.now(), removed=not enabled)
+        return preview.effect if enabled else f"It will do nothing until it is enabled again. {preview.effect}"
+
     async def _named(self, preview: SchedulePreview) -> SchedulePreview:
         return preview.model_copy(update={"status": await self._with_names(preview.status)})
 

@@ -19,7 +19,8 @@ from lcm.control_plane.lablets.planning import (
     run_planner,
 )
 from lcm.control_plane.read_gate import collection_paused
-from lcm.control_plane.records.kinds import DECISIONS, WORKERS, find_all
+from lcm.control_plane.records.kinds import WORKERS, find_all
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.decisions import read_decisions
 from lcm.control_plane.workers.scaling import count_running_workers
@@ -29,11 +30,13 @@ from lcm.model.calendar.precedence import NO_OTHER_CLAIMS, OtherClaims
 from lcm.model.calendar.schedule import schedule_claim
 from lcm.model.fleet.plan import (
     MAX_LISTED,
+    DecidedRecord,
     DecisionState,
     FleetPlan,
     PlannedLicenseOperation,
     PlannedPause,
     PlannedWorker,
+    assess_decision,
     find_evaluator,
     plan_worker,
 )
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.lablets.planning import SchedulingInputs
-    from lcm.model.fleet.plan import Evaluator, LabletPlan, PlannedScheduleChange
+    from lcm.model.fleet.plan import Evaluator, LabletPlan, PlannedBookingStep, PlannedScheduleChange
     from lcm.model.system import DiscoveryPlan, ReceivedControllerReport
     from lcm.model.worker.record import Hold
 
@@ -60,17 +63,25 @@ _WORKERS_PER_TURN = 50
 _SHARED_SECONDS = 1.0
 """How long a computed plan is shown to others, if nothing is changed meanwhile."""
 _PENDING_LICENSE = b'"pending_license_operation":{'
-_ACTIONS = (b'"held_actions":[{', b'"next_actions":[{')
 
 
 _State = tuple[str | None, int]
 
 
 @dataclass(frozen=True, slots=True)
+class PlanParts:
+    """The parts of the plan that are not about one worker, and the whole of the lists that are cut in it."""
+
+    plan: FleetPlan
+    schedule_changes: Sequence[PlannedScheduleChange]
+    booking_steps: Sequence[PlannedBookingStep]
+
+
+@dataclass(frozen=True, slots=True)
 class _SharedParts:
     """Parts of the plan, and the state of the store from before they were computed."""
 
-    parts: FleetPlan
+    parts: PlanParts
     state: _State
     until: float
 
@@ -86,6 +97,7 @@ class HeldWorkers:
     listed: list[PlannedWorker] = field(default_factory=list)
     total: int = 0
     undecided: int = 0
+    """For how many the decision is missing or not for their record as it is now."""
     schedule_changes: list[PlannedScheduleChange] = field(default_factory=list)
     """What schedules do then with further workers, which are at rest now."""
 
@@ -95,7 +107,7 @@ class PlanService:
 
     def __init__(self, context: ControlPlaneContext) -> None:
         self._context = context
-        self._computing: FreshSingleflight[FleetPlan] = FreshSingleflight()
+        self._computing: FreshSingleflight[PlanParts] = FreshSingleflight()
         self._shared: _SharedParts | None = None
 
     async def page(self, after: str | None, limit: int) -> FleetPlan:
@@ -104,10 +116,10 @@ class PlanService:
         items, cursor = await gate.run_alone(partial(self._read_page, after, limit))
         if after is not None:
             return FleetPlan(items=items, next_cursor=cursor)
-        parts = await self._parts()
-        return parts.model_copy(update={**await self._present_state(), "items": items, "next_cursor": cursor})
+        plan = (await self._parts()).plan
+        return plan.model_copy(update={**await self._present_state(), "items": items, "next_cursor": cursor})
 
-    async def _parts(self) -> FleetPlan:
+    async def _parts(self) -> PlanParts:
         """The parts that take long to compute: one computation serves all who asked before it began.
 
         Whoever asks in the second after it gets the same, unless something was changed since it began.
@@ -117,7 +129,7 @@ class PlanService:
             return self._shared.parts
         return await self._computing.run("plan", partial(self._context.reads.run_alone, self._compute_parts))
 
-    async def _compute_parts(self) -> FleetPlan:
+    async def _compute_parts(self) -> PlanParts:
         state = await self._read_state()
         if self._shared is not None and self._shared.is_fresh(state):
             # For those who asked during a computation: nothing was changed since it began, so its result is theirs too.
@@ -151,18 +163,18 @@ class PlanService:
 
         Those with a hold of their own are not among them: it goes on.
         """
-        plan = await self.page(None, 1)
-        booked = {worker_id for step in plan.booking_steps for worker_id in step.workers}
+        parts = await self._parts()
+        booked = {worker_id for step in parts.booking_steps for worker_id in step.workers}
         found, acting = await self._context.reads.run_alone(partial(self._find_held, limit, booked))
-        found.schedule_changes = await self._schedule_changes_on_release(plan, acting | booked)
+        found.schedule_changes = await self._schedule_changes_on_release(parts, acting | booked)
         return found
 
     async def _schedule_changes_on_release(
-        self, plan: FleetPlan, named: Collection[str]
+        self, parts: PlanParts, named: Collection[str]
     ) -> list[PlannedScheduleChange]:
         """The stops and starts that are due, but those of workers with a hold of their own."""
         now = clock.now()
-        due = [each for each in plan.schedule_changes if each.at <= now and each.worker_id not in named]
+        due = [each for each in parts.schedule_changes if each.at <= now and each.worker_id not in named]
         stored = await self._context.store.get_many(WORKERS, [each.worker_id for each in due])
         workers = {each.id: each for each in decode_records(list(stored.values()), Worker, "worker", [])}
         return [
@@ -172,25 +184,27 @@ class PlanService:
         ]
 
     async def _find_held(self, limit: int, booked: Collection[str]) -> tuple[HeldWorkers, set[str]]:
-        store, found, after, now = self._context.store, HeldWorkers(), None, clock.now()
+        store, found, after = self._context.store, HeldWorkers(), None
         acting = set[str]()
+        now, evaluator, hold = await self._basis()
         while True:
             page = await store.find(WORKERS, _NOT_AT_REST, after=after, limit=MAX_LISTED)
-            decisions = await store.get_many(DECISIONS, [stored.id for stored in page.items])
-            # Only those with actions are decoded: of a large fleet most workers have none.
-            with_actions = [
-                stored
-                for stored in page.items
-                if stored.id not in decisions or any(each in decisions[stored.id].body for each in _ACTIONS)
-            ]
-            waiting = decode_records(with_actions, Worker, "worker", [])
-            waiting = [each for each in waiting if each.hold is None or not each.hold.active(now)]
-            for planned in await self._plan_workers(waiting):
-                found.undecided += planned.state is not DecisionState.CURRENT
-                if planned.actions and planned.worker_id not in booked:  # a class takes it, and so it runs
-                    acting.add(planned.worker_id)
+            decisions = await read_decisions(store, [stored.id for stored in page.items])
+            with_actions = []  # only these are decoded whole: of a large fleet most workers have none
+            for stored in page.items:
+                worker, decision = read_or_skip(stored, DecidedRecord, "worker"), decisions.get(stored.id)
+                if worker is None or (worker.hold is not None and worker.hold.active(now)):
+                    continue
+                if assess_decision(worker, decision, evaluator, now)[0] is not DecisionState.CURRENT:
+                    found.undecided += 1
+                elif decision is not None and (decision.held_actions or decision.next_actions):
+                    with_actions.append(stored)
+            for each in decode_records(with_actions, Worker, "worker", []):
+                if each.id not in booked:  # a class takes it, and so it runs
+                    acting.add(each.id)
                     found.total += 1
-                    found.listed += [planned] if len(found.listed) < limit else []
+                    if len(found.listed) < limit:
+                        found.listed.append(plan_worker(each, decisions[each.id], evaluator, hold, now))
             after = page.next_cursor
             if after is None:
                 return found, acting
@@ -215,7 +229,7 @@ class PlanService:
             "discovery": _discovery(await read_controller_reports(self._context.store), evaluator),
         }
 
-    async def _read_parts(self) -> FleetPlan:
+    async def _read_parts(self) -> PlanParts:
         now = clock.now()
         inputs = await read_scheduling_inputs(self._context, now)
         # With lablets to be placed all workers are read for them. That is most of the work, and done once.
@@ -224,20 +238,23 @@ class PlanService:
         licenses = _license_operations(workers)
         changes = await plan_schedule_changes(self._context.store, inputs.schedules, now)
         bookings = await plan_booking_boundaries(self._context.store, now)
-        return FleetPlan(
+        steps = await plan_booking_steps(self._context, now)
+        plan = FleetPlan(
             items=(),
             schedule_changes=tuple(changes[:MAX_LISTED]),
             schedule_changes_total=len(changes),
             schedule_boundaries=plan_boundaries(inputs.schedules, now),
             booking_boundaries=tuple(bookings[:MAX_LISTED]),
             booking_boundaries_total=len(bookings),
-            booking_steps=tuple((await plan_booking_steps(self._context, now))[:MAX_LISTED]),
+            booking_steps=tuple(steps[:MAX_LISTED]),
+            booking_steps_total=len(steps),
             lablets=await self._lablets(inputs, now),
             pauses=tuple(pauses),
             pauses_total=pauses_total,
             license_operations=tuple(licenses[:MAX_LISTED]),
             license_operations_total=len(licenses),
         )
+        return PlanParts(plan, changes, steps)
 
     async def _read_automated(self, inputs: SchedulingInputs) -> list[Worker]:
         """The workers that may be paused, and those with a license operation to come."""

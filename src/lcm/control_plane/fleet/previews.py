@@ -44,7 +44,7 @@ class FleetPreviewService:
             effect = "No change needed." if same else "The reason and the end of the hold will be replaced."
             return ChangePreview(action="hold", changes=not same, change="on hold", effect=effect)
         summary, plan = await self._fleet.summary(), await self._plan.page(None, 1)
-        waits = _describe_waiting(await self._plan.held(_MAX_LISTED), plan)
+        waits = describe_waiting(await self._plan.held(_MAX_LISTED), plan)
         effect = (
             f"{_no_worker(summary.workers)} will be launched, started, stopped, drained, terminated, paused or marked"
             " as lost, no license will be changed, and no lablet will be placed."
@@ -66,11 +66,11 @@ class FleetPreviewService:
         if plan.hold is None:
             return ChangePreview(action="release", changes=False, effect="The fleet is not on hold.")
         held = await self._plan.held(_MAX_LISTED)
-        waits = _describe_waiting(held, plan)
+        waits = describe_waiting(held, plan)
         if plan.pauses_total:
             waits.append(f"{count_of(plan.pauses_total, 'worker')} will be stopped or drained if idle for long enough.")
         if held.undecided:
-            waits.append(f"For {count_of(held.undecided, 'worker')} nothing has been decided yet.")
+            waits.append(f"What will happen to {count_of(held.undecided, 'worker')} is not decided yet.")
         if plan.evaluation:
             waits.append(f"Workers are not evaluated at present: {plan.evaluation}. This list may be incomplete.")
         effect = " ".join(waits) or "Nothing is waiting for the release."
@@ -133,12 +133,14 @@ class FleetPreviewService:
         return ChangePreview(action="reset", change=change, effect=effect, changes=leader.term != 0)
 
 
-def _describe_waiting(held: HeldWorkers, plan: FleetPlan) -> list[str]:
+def describe_waiting(held: HeldWorkers, plan: FleetPlan) -> list[str]:
     """What is to be done next and does not happen during a hold, each as a sentence."""
     waits = [f"{each.name}: {each.summary}" for each in held.listed]
     if held.total > len(held.listed):
         waits.append(f"{count_of(held.total - len(held.listed), 'more worker')} will change.")
     waits += [f"Class {each.number} of {each.name}: {each.summary}" for each in plan.booking_steps[:_MAX_LISTED]]
+    if (more_classes := plan.booking_steps_total - _MAX_LISTED) > 0:
+        waits.append(f"{more_classes:,} more {'class' if more_classes == 1 else 'classes'} will be given workers.")
     waits += [f"{each.name}: {each.summary}" for each in held.schedule_changes[:_MAX_LISTED]]
     if len(held.schedule_changes) > _MAX_LISTED:
         more = count_of(len(held.schedule_changes) - _MAX_LISTED, "more worker")

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from lcm.control_plane.records.kinds import FLEET, SETTINGS, WORKERS, find_all
+from lcm.control_plane.calendar.schedule_reads import read_schedules
+from lcm.control_plane.fleet.state_reads import read_fleet_state
+from lcm.control_plane.records.kinds import SETTINGS, WORKERS, find_all
 from lcm.control_plane.store.port import Put, Where
 from lcm.core import clock
+from lcm.model.calendar.precedence import OtherClaims
+from lcm.model.calendar.schedule import schedule_claim
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.settings_preview import preview_settings
-from lcm.model.fleet.state import FleetState
 from lcm.model.validation import problems_of
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -40,14 +43,21 @@ async def preview_fleet_settings(store: Store, base: FleetSettings, patch: Fleet
     running = Where(any_of={"status": [WorkerStatus.RUNNING.value], "desired_status": [DesiredStatus.RUNNING.value]})
     not_terminated = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
     counts = await store.count_by(WORKERS, ["aws_region"], not_terminated)
-    now, fleet = clock.now(), await store.get(FLEET, FLEET.name)
-    hold = None if fleet is None else FleetState.model_validate_json(fleet.body).hold
+    now, fleet = clock.now(), await read_fleet_state(store)
+    schedules = await read_schedules(store, fleet)
+    workers, claims = list[Worker](), dict[str, OtherClaims]()
+    async for stored in find_all(store, WORKERS, running):
+        worker = Worker.model_validate_json(stored.body)
+        workers.append(worker)
+        if schedules:
+            claims[worker.id] = OtherClaims(schedule=schedule_claim(worker, schedules, now))
     return preview_settings(
         _merge_settings(base, values),
         _merge_settings(base, _patched(values, patch)),
-        [Worker.model_validate_json(each.body) async for each in find_all(store, WORKERS, running)],
+        workers,
+        claims=claims,
         workers_per_region={str(region): count for (region,), count, _ in counts},
-        fleet_held=hold is not None and hold.active(now),
+        fleet_held=fleet.hold is not None and fleet.hold.active(now),
         now=now,
     )
 

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.notifications.lane import load_state
 from lcm.control_plane.notifications.signing import new_signing_secret
+from lcm.control_plane.records.idempotency import find_response, store_response
 from lcm.control_plane.records.kinds import (
     ALERT,
     DEAD_LETTERS,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.secrets.encryption import SecretBox
     from lcm.control_plane.store.port import Store
@@ -69,13 +71,21 @@ class SubscriptionService:
         self._context = context
         self._store = context.store
 
-    async def create(self, actor: Actor, request: CreateSubscriptionRequest) -> CreatedSubscription:
-        """Create a subscription. It delivers the alerts that come after it."""
+    async def create(
+        self, actor: Actor, request: CreateSubscriptionRequest, key: IdempotencyKey | None = None
+    ) -> CreatedSubscription:
+        """Create a subscription. It delivers the alerts that come after it.
+
+        A repetition, whose first answer was lost, gets the same answer, also the signing secret.
+        """
         if request.target_problem is not None:
             raise ProblemError(ProblemCode.INVALID, request.target_problem)
         secret = new_signing_secret() if request.target is TargetKind.WEBHOOK else None
 
         async def attempt(tx: Transaction) -> CreatedSubscription:
+            made = await find_response(tx.store, key)
+            if made is not None:
+                return await self._made_before(tx.store, Subscription.model_validate_json(made))
             if sum(count for _, count, _ in await tx.store.count_by(SUBSCRIPTIONS, ["name"])) >= MAX_SUBSCRIPTIONS:
                 detail = f"there are {MAX_SUBSCRIPTIONS} subscriptions, which is the limit; delete one"
                 raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
@@ -97,11 +107,18 @@ class SubscriptionService:
             tx.stage(Put(DELIVERY_STATES, subscription.id, state.model_dump_json().encode(), None))
             self._stage_secrets(tx, subscription.id, {URL: url, SIGNING_SECRET: secret})
             tx.audit("subscription_created", subscription.id, name=subscription.name, target=subscription.target.value)
+            store_response(tx, key, subscription.model_dump_json().encode())
             return CreatedSubscription(
                 subscription=subscription, signing_secret=None if secret is None else SecretStr(secret)
             )
 
         return await self._context.unit_of_work.run(actor, attempt)
+
+    async def _made_before(self, store: Store, subscription: Subscription) -> CreatedSubscription:
+        secret = (await read_target_secrets(store, self._context.secret_box, subscription.id)).get(SIGNING_SECRET)
+        return CreatedSubscription(
+            subscription=subscription, signing_secret=None if secret is None else SecretStr(secret.reveal())
+        )
 
     async def get(self, subscription_id: str) -> Subscription:
         """One subscription."""

@@ -92,8 +92,14 @@ async def run_idempotent(
     return await unit_of_work.run(actor, once)
 
 
-def store_response(tx: Transaction, key: IdempotencyKey | None, response: bytes) -> None:
+async def replace_response(tx: Transaction, key: IdempotencyKey | None, response: bytes) -> None:
+    """Stage the response in the place of one that was stored for this key, whose change this commit undoes."""
+    stored = None if key is None else await tx.store.get(IDEMPOTENT_RESPONSES, key.id)
+    store_response(tx, key, response, None if stored is None else stored.revision)
+
+
+def store_response(tx: Transaction, key: IdempotencyKey | None, response: bytes, expected: int | None = None) -> None:
     """Stage the response with the change. If two requests with one key run at once, the second to commit runs again."""
     if key is not None:
         body = json.dumps({"request": key.fingerprint, "answer": response.decode()}).encode()
-        tx.stage(Put(IDEMPOTENT_RESPONSES, key.id, body, None, {"at": tx.now.isoformat()}))
+        tx.stage(Put(IDEMPOTENT_RESPONSES, key.id, body, expected, {"at": tx.now.isoformat()}))

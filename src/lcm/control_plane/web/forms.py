@@ -98,6 +98,11 @@ def form_key(request: Request, caller: HasActor, form: dict[str, list[str]]) -> 
     return IdempotencyKey(caller.unique_name, key, f"{request.method} {request.url.path}\n{content}".encode())
 
 
+def bare_form_key(request: Request, caller: HasActor, form: dict[str, list[str]]) -> IdempotencyKey | None:
+    """The key of a form that replaces what its first submission made, also when its other fields changed."""
+    return form_key(request, caller, {KEY_FIELD: [form_field(form, KEY_FIELD)]})
+
+
 def require_typed(form: dict[str, list[str]], expected: str, what: str) -> None:
     """Refuse the action unless the user typed what the dialog asked for."""
     if form_field(form, CONFIRM_FIELD) != expected:

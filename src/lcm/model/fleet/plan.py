@@ -216,9 +216,21 @@ class FleetPlan(LenientModel):
     booking_steps: tuple[PlannedBookingStep, ...] = Field(
         default=(), description="What classes that warm up or take place take next."
     )
+    booking_steps_total: int = 0
 
 
 # Freshness
+
+
+class DecidedRecord(LenientModel):
+    """What of a worker's record shows whether a decision is for it. It is read faster than the whole record."""
+
+    aws_region: str
+    instance_id: str | None = None
+    hold: Hold | None = None
+    version: int = 1
+    generation: int = 1
+    updated_at: UtcDatetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +263,7 @@ def find_evaluator(
 
 
 def assess_decision(
-    worker: Worker, decision: DecisionReport | None, evaluator: Evaluator, now: datetime
+    worker: Worker | DecidedRecord, decision: DecisionReport | None, evaluator: Evaluator, now: datetime
 ) -> tuple[DecisionState, str]:
     """How current the decision is, and in words what is missing; empty if nothing is."""
     if evaluator.silence:
@@ -271,7 +283,7 @@ def assess_decision(
     return DecisionState.CURRENT, ""
 
 
-def _is_for_record(decision: DecisionReport, worker: Worker) -> bool:
+def _is_for_record(decision: DecisionReport, worker: Worker | DecidedRecord) -> bool:
     if decision.version is None:  # of a controller that does not report it
         return decision.decided_at >= worker.updated_at
     return (decision.version, decision.generation) == (worker.version, worker.generation)

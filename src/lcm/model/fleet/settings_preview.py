@@ -6,15 +6,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from lcm.model.base import LenientModel
+from lcm.model.calendar.precedence import NO_OTHER_CLAIMS
 from lcm.model.fleet.settings import DriftPolicy, FleetSettings, IdleAction, MaintenancePolicy
 from lcm.model.formatting import count_of, humanize_duration
-from lcm.model.worker.idle import assess_idle
+from lcm.model.worker.idle import idle_action_due, idle_policy_action, next_idle_action
 from lcm.model.worker.maintenance import lablet_block, restart_need
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from lcm.model.calendar.precedence import OtherClaims
     from lcm.model.worker.record import Worker
 
 _MIN_HORIZON: Final = timedelta(minutes=5)
@@ -42,17 +44,18 @@ def preview_settings(
     after: FleetSettings,
     workers: Sequence[Worker],
     *,
+    claims: Mapping[str, OtherClaims],
     workers_per_region: Mapping[str, int],
     fleet_held: bool,
     now: datetime,
 ) -> SettingsPreview:
-    """Preview a change. `workers` are those that are RUNNING and desired RUNNING."""
+    """Preview a change. `workers` are RUNNING and desired RUNNING; `claims` has the claims on them, by their ids."""
     changes = tuple(_changes(before, after))
     groups = {change.group for change in changes}
     effects: list[str] = []
     if groups & {"idle", "scaling"}:
-        effects += _stops(before, after, workers, now)
-        effects += _drains(after, workers, now)
+        effects += _stops(before, after, workers, claims, now)
+        effects += _drains(after, workers, claims, now)
         if fleet_held and effects:
             effects.append("The fleet is on hold: nothing is stopped or drained before its release.")
     if "maintenance" in groups:
@@ -73,9 +76,18 @@ def _changes(before: FleetSettings, after: FleetSettings) -> list[SettingChange]
     return found
 
 
-def _stops(before: FleetSettings, after: FleetSettings, workers: Sequence[Worker], now: datetime) -> list[str]:
-    horizon = max(_MIN_HORIZON, timedelta(seconds=after.idle.idle_detection_interval))
-    idle, currently = (_eligible(settings, workers, now + horizon) for settings in (after, before))
+def _stops(
+    before: FleetSettings,
+    after: FleetSettings,
+    workers: Sequence[Worker],
+    claims: Mapping[str, OtherClaims],
+    now: datetime,
+) -> list[str]:
+    horizon = _horizon(after)
+    idle, currently = (
+        _due(settings, workers, claims, now, horizon) if idle_policy_action(settings) is IdleAction.PAUSE else []
+        for settings in (after, before)
+    )
     stopped = idle[: max(0, len(workers) - after.scaling.min_workers)]
     stopped_currently = currently[: max(0, len(workers) - before.scaling.min_workers)]
     within = f"within {humanize_duration(horizon)}"
@@ -90,29 +102,33 @@ def _stops(before: FleetSettings, after: FleetSettings, workers: Sequence[Worker
     return [text]
 
 
-def _eligible(settings: FleetSettings, workers: Sequence[Worker], at: datetime) -> list[Worker]:
-    """The workers that may be paused at a time. The minimum number of workers limits how many of them are."""
-    scaling = settings.scaling.model_copy(update={"min_workers": 0})
-    return [
-        worker
-        for worker in workers
-        if assess_idle(
-            worker, settings.idle, scaling, now=at, running=len(workers), lablets=worker.allocation.lablets
-        ).eligible_for_pause
-    ]
+def _horizon(settings: FleetSettings) -> timedelta:
+    return max(_MIN_HORIZON, timedelta(seconds=settings.idle.idle_detection_interval))
 
 
-def _drains(after: FleetSettings, workers: Sequence[Worker], now: datetime) -> list[str]:
-    pauses = after.idle.worker_auto_pause_enabled and after.idle.idle_action is IdleAction.PAUSE
-    if not after.scaling.scale_down_enabled or pauses:
+def _due(
+    settings: FleetSettings,
+    workers: Sequence[Worker],
+    claims: Mapping[str, OtherClaims],
+    now: datetime,
+    horizon: timedelta,
+) -> list[Worker]:
+    """The workers that may be paused or drained until then, as in the plan. MIN_WORKERS limits how many of them are."""
+    found = []
+    for worker in workers:
+        at = next_idle_action(worker, settings, now, claims.get(worker.id, NO_OTHER_CLAIMS))
+        if at is not None and at <= now + horizon:
+            found.append(worker)
+    return found
+
+
+def _drains(
+    after: FleetSettings, workers: Sequence[Worker], claims: Mapping[str, OtherClaims], now: datetime
+) -> list[str]:
+    if idle_policy_action(after) is not IdleAction.DRAIN:
         return []
-    idle = [
-        worker
-        for worker in workers
-        if assess_idle(
-            worker, after.idle, after.scaling, now=now, running=len(workers), lablets=worker.allocation.lablets
-        ).eligible_for_drain
-    ]
+    due = _due(after, workers, claims, now, _horizon(after))
+    idle = [worker for worker in due if idle_action_due(worker, after.idle) <= now]
     drained = idle[: max(0, len(workers) - after.scaling.min_workers)]
     if not drained:
         return ["No worker is idle now, so none will be drained."]

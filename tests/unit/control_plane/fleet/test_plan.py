@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lcm.control_plane.fleet.plan import HeldWorkers
+from lcm.control_plane.fleet.previews import describe_waiting
 from lcm.control_plane.read_gate import MAX_RUNNING, MAX_SMALL_RUNNING, MAX_SMALL_WAITING, MAX_WAITING
 from lcm.control_plane.records.kinds import WORKERS, worker_fields
 from lcm.control_plane.store.port import Put
+from lcm.control_plane.web.rendering import render_fragment
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind
+from lcm.model.fleet.plan import MAX_LISTED, FleetPlan, LabletPlan, PlannedBookingStep, PlannedLablet
+from lcm.model.system import DiscoveryPlan, PlannedImport, PlannedLoss
 from lcm.model.worker.record import Worker
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 from tests.support.web.visitor import signed_in
@@ -20,9 +25,10 @@ from tests.support.web.visitor import signed_in
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from lcm.control_plane.fleet.plan import PlanParts
     from lcm.control_plane.read_gate import ReadGate
     from lcm.control_plane.records.unit_of_work import Transaction
-    from lcm.model.fleet.plan import FleetPlan, PlannedPause
+    from lcm.model.fleet.plan import PlannedPause
 
 
 @pytest.fixture
@@ -98,7 +104,7 @@ async def test_who_asks_during_a_computation_gets_its_result_unless_something_ch
     service, computed = plane.services.plan, 0
     original = service._read_parts
 
-    async def counted() -> FleetPlan:
+    async def counted() -> PlanParts:
         nonlocal computed
         computed += 1
         parts = await original()
@@ -131,7 +137,7 @@ async def test_a_computed_plan_is_shared_until_something_changes(
     service, computed = plane.services.plan, 0
     original = service._read_parts
 
-    async def counted() -> FleetPlan:
+    async def counted() -> PlanParts:
         nonlocal computed
         computed += 1
         return await original()
@@ -197,6 +203,48 @@ async def test_a_record_that_cannot_be_read_stops_no_other(plane: TestPlane, wit
     response = await plane.ask("GET", "/api/plan", role=Role.VIEWER)
     assert response.status_code == 200, response.text
     assert sorted(item["name"] for item in response.json()["items"]) == ["alpha", "beta"]
+
+
+async def test_the_release_of_a_large_fleet_counts_all_that_schedules_then_do(plane: TestPlane) -> None:
+    for number in range(MAX_LISTED + 5):
+        await plane.create(f"w{number:03}")
+    never = {"windows": ["daily 00:00-24:00"], "exceptions": ["1970-01-01..2999-12-31 closed"], "zone": "UTC"}
+    schedule = {"name": "closed", "selector": {"templates": ["small"]}, **never}
+    assert (await plane.ask("POST", "/api/schedules", json=schedule)).status_code == 201
+    await plane.ask("POST", "/api/fleet/hold", json={"reason": "exam"})
+    effect = (await plane.ask("POST", "/api/fleet/release/preview", role=Role.VIEWER)).json()["effect"]
+    dialog = await (await signed_in(plane, Role.OPERATOR)).part("/fleet/confirm-release")
+    for text in (effect, dialog):
+        assert "85 more workers will be stopped or started by schedules." in text
+    plan = (await plane.ask("GET", "/api/plan", role=Role.VIEWER)).json()
+    assert (len(plan["schedule_changes"]), plan["schedule_changes_total"]) == (MAX_LISTED, MAX_LISTED + 5)
+
+
+def test_the_dialog_and_the_preview_of_a_release_say_how_many_more_there_are() -> None:
+    step = PlannedBookingStep(
+        booking_id="b-1", name="ccna", number=1, launches=1, template="small", aws_region="eu-west-1"
+    )
+    plan = FleetPlan(
+        items=(),
+        booking_steps=(step,) * 22,
+        booking_steps_total=130,
+        lablets=LabletPlan(
+            ending=(PlannedLablet(lablet_id="l", lablet_name="old", reason="expired"),) * 21, ending_total=30
+        ),
+        discovery=DiscoveryPlan(
+            imports=(PlannedImport(instance_id="i-1", region="eu-west-1"),) * 21,
+            imports_total=40,
+            losses=(PlannedLoss(worker_id="w-1", name="lost"),) * 21,
+            losses_total=50,
+        ),
+    )
+    dialog = render_fragment("fleet/_confirm_release.html", plan=plan, held=HeldWorkers(), shown=20, user=None)
+    text = bytes(dialog.body).decode()
+    assert "<li>110 more classes will be given workers.</li>" in text
+    assert "<li>10 more lablets will end.</li>" in text
+    assert "<li>20 more instances will be imported.</li>" in text
+    assert "<li>30 more workers will be marked as lost.</li>" in text
+    assert "110 more classes will be given workers." in describe_waiting(HeldWorkers(), plan)
 
 
 async def test_the_release_of_a_fleet_lists_what_schedules_then_do(plane: TestPlane) -> None:

@@ -12,9 +12,11 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.settings import patch_fleet_settings, read_fleet_settings
 from lcm.control_plane.fleet.templates import put_template, read_template, seed_templates, set_template_enabled
 from lcm.control_plane.records.kinds import AUDIT, TEMPLATES
+from lcm.model.access import Role
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch, ScalingSettings
 from lcm.model.worker.template import DEFAULT_TEMPLATES
 from tests.support.records.worker_records import ANNA, Desk
+from tests.support.virtual.control_plane import serving_plane
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +36,20 @@ async def test_a_stored_value_overrides_the_environment_until_it_is_reset(desk: 
     await patch(desk, scaling={"min_workers": None}, idle={"worker_idle_timeout_minutes": 1.5})
     now = await read_fleet_settings(desk.store, BASE)
     assert (now.scaling.min_workers, now.idle.worker_idle_timeout_minutes) == (2, 1.5)
+
+
+async def test_the_preview_of_a_shorter_timeout_leaves_out_workers_that_an_open_window_keeps_up() -> None:
+    ready = {"type": "CmlReady", "status": "True", "since": "2026-01-17T10:30:00Z"}
+    settings = {"idle": {"worker_idle_timeout_minutes": 1, "worker_auto_pause_snooze_minutes": 0}}
+    async with serving_plane() as plane:
+        for name in ("alpha", "bravo"):
+            await plane.report(await plane.running(name), "RUNNING", conditions=[ready])
+        always = {"name": "always", "windows": ["daily 00:00-24:00"], "zone": "UTC", "selector": {"names": ["alpha"]}}
+        assert (await plane.ask("POST", "/api/schedules", json=always)).status_code == 201
+        preview = (await plane.ask("POST", "/api/settings/preview", role=Role.VIEWER, json=settings)).json()
+    assert preview["effects"] == [
+        "1 worker will be stopped within 5 minutes unless used: bravo. With the current settings: 0 workers."
+    ]
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ ROUTES: Final = {
     "operators": """
         GET /schedules/new
         GET /schedules/{schedule_id}/confirm-delete
+        GET /schedules/{schedule_id}/confirm/{switch}
         GET /schedules/{schedule_id}/edit
         POST /schedules/save
         POST /schedules/{schedule_id}/remove
@@ -175,6 +176,7 @@ ROUTES: Final = {
         POST /notifications/create
         GET /notifications/new
         GET /notifications/{subscription_id}/confirm-delete
+        GET /notifications/{subscription_id}/confirm-disable
         POST /notifications/{subscription_id}/letters/{letter_id}/send
         POST /notifications/{subscription_id}/remove
         POST /notifications/{subscription_id}/test

@@ -147,12 +147,29 @@ async def test_the_class_page_shows_the_list_once(school: School) -> None:
     assert [row[:2] for row in rows[1:]] == [["1", "Zoë"], ["3", ""]]
     assert all(row[3].startswith("http://lcm.test/seat#seat-") for row in rows[1:])
     await school.plane.services.seat_sessions.open(rows[1][3].partition("#")[2], HERE)
+    folded = re.search(r"<details[^>]*>(.*?)</details>", created.text, re.DOTALL)
+    assert folded is not None
+    assert "No link of this class will open anything any more" in folded[1]
+    assert "/revoke" not in created.text.replace(folded[0], ""), "it takes two steps, and the list stays meanwhile"
     revoked = await school.ask("instructor", "POST", f"{page}/seat-links/revoke", html=True, data={})
     assert "2 links were revoked" in revoked.text
     later = await school.ask("instructor", "POST", "/api/bookings", json=booking_request("later", "ospf", None))
     early = f"/bookings/{later.json()['id']}/classes/1/seat-links"
     refused = await school.ask("instructor", "POST", early, html=True, data={})
     assert (refused.status_code, "has no labs yet" in refused.text) == (409, True)
+
+
+async def test_links_whose_answer_was_lost_are_replaced_by_the_next(school: School) -> None:
+    booking, _ = await begin(school)
+    page, form = f"/bookings/{booking}/classes/1/seat-links", {"idempotency_key": "form-1"}
+    answers = [await school.ask("instructor", "POST", page, html=True, data=form) for _ in range(2)]
+    lost, shown = (set(re.findall(r"/seat#(seat-[a-z0-9]+\.[0-9a-f]+)", each.text)) for each in answers)
+    assert (len(lost), len(shown), lost & shown) == (2, 2, set())
+    for code in shown:
+        await school.plane.services.seat_sessions.open(code, HERE)
+    for code in lost:
+        with pytest.raises(UnauthenticatedError, match="This link was revoked"):
+            await school.plane.services.seat_sessions.open(code, HERE)
 
 
 def test_a_name_is_no_formula_in_a_spreadsheet() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from lcm.control_plane.records.kinds import IDEMPOTENT_RESPONSES
+from lcm.control_plane.web import assets
 from lcm.model.access import Role
 from tests.support.records.lablet_records import TOPOLOGY
 from tests.support.web.lablets import LabletWorld
@@ -166,3 +169,73 @@ async def test_a_termination_requires_the_name(plane: TestPlane) -> None:
     assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["desired_status"] == "RUNNING"
     assert (await visitor.send(f"/workers/{worker['id']}/do/terminate", {"confirm": "alpha"})).status_code == 200
     assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["desired_status"] == "TERMINATED"
+
+
+_TEMPLATES = Path(assets.__file__).parent / "templates"
+_DELETES = {
+    f"{folder}/{name}.html"
+    for folder, name in (("admin", "_confirm_delete_subscription"), ("teams", "_confirm_delete"))
+}
+"""Sent again, these find nothing to delete: what was deleted never comes back under its id."""
+
+
+def test_every_form_that_changes_something_has_a_key() -> None:
+    templates = {str(path.relative_to(_TEMPLATES)): path.read_text() for path in _TEMPLATES.rglob("*.html")}
+    without = {name for name, text in templates.items() if "<form hx-post" in text and "form_key() }}" not in text}
+    assert without == _DELETES
+
+
+async def test_a_seat_link_whose_answer_was_lost_is_replaced_by_the_next(plane: TestPlane) -> None:
+    """Codes are not stored, so the first link cannot be shown again. Nobody has it, and it opens nothing any more."""
+    world = await LabletWorld(plane).open()
+    await world.define()
+    lablet = await world.make("one")
+    visitor = await signed_in(plane, Role.OPERATOR)
+    path = f"/lablets/{lablet['id']}/seat-links"
+    form = {"hours": "24", "idempotency_key": key_in(await visitor.part(path))}
+    lost = await visitor.send(path, form)
+    shown = await visitor.send(path, {**form, "hours": "4"})
+    assert [each.status_code for each in (lost, shown)] == [200, 200]
+    links = (await plane.services.seat_links.page(lablet["id"])).items
+    assert sorted(link.revoked_at is None for link in links) == [False, True]
+    (valid,) = (link.id for link in links if link.revoked_at is None)
+    assert f"/seat#{valid}." in shown.text
+    assert key_in(shown.text) != form["idempotency_key"]
+    another = await visitor.send(path, {**form, "idempotency_key": key_in(shown.text)})
+    assert another.status_code == 200
+    links = (await plane.services.seat_links.page(lablet["id"])).items
+    assert sorted(link.revoked_at is None for link in links) == [False, True, True], "a new form is a new request"
+
+
+async def test_revoking_a_seat_link_takes_two_steps_and_keeps_what_is_shown_once(plane: TestPlane) -> None:
+    world = await LabletWorld(plane).open()
+    await world.define()
+    lablet = await world.make("one")
+    visitor = await signed_in(plane, Role.OPERATOR)
+    path = f"/lablets/{lablet['id']}/seat-links"
+    dialog = (await visitor.send(path, {"hours": "24", "idempotency_key": "form-1"})).text
+    folded = re.search(r"<details[^>]*>(.*?)</details>", dialog, re.DOTALL)
+    assert folded is not None
+    assert "It will open nothing any more" in folded[1]
+    assert "/revoke" in folded[1]
+    assert "/revoke" not in dialog.replace(folded[0], "")
+
+
+async def test_a_subscription_is_created_once_and_its_secret_is_not_lost(plane: TestPlane) -> None:
+    plane.receivers.add("hooks.test")
+    admin = await signed_in(plane, Role.ADMIN)
+    form = {
+        "name": "ops",
+        "target": "webhook",
+        "url": "https://hooks.test/s3cret",
+        "severity": "warning",
+        "idempotency_key": key_in(await admin.part("/notifications/new")),
+    }
+    first, second = await admin.send("/notifications/create", form), await admin.send("/notifications/create", form)
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert "whsec_" in first.text
+    assert first.text == second.text
+    assert len(await plane.services.subscriptions.statuses()) == 1
+    for stored in (await plane.services.context.store.find(IDEMPOTENT_RESPONSES)).items:
+        assert b"whsec_" not in stored.body
+        assert b"s3cret" not in stored.body

@@ -7,30 +7,47 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lcm.model.calendar.precedence import Authority, Claim, OtherClaims
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.settings_preview import preview_settings
+from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.maintenance import AnnouncedMaintenance
 from lcm.model.worker.record import Hold
+from lcm.model.worker.status import DesiredStatus
 from lcm.model.worker.template import Allocation
 from tests.support.records.workers import NOW, a_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lcm.model.fleet.settings_preview import SettingsPreview
     from lcm.model.worker.record import Worker
 
+READY = Condition(type=ConditionType.CML_READY, status=ConditionStatus.TRUE, since=NOW)
+NO_TELEMETRY = Condition(type=ConditionType.TELEMETRY_MISSING, status=ConditionStatus.TRUE, since=NOW)
+
 
 def used(name: str, minutes: float, **facts: Any) -> Worker:
     """A running worker that was last used some minutes ago."""
-    times = {"last_activity_at": NOW - timedelta(minutes=minutes), "last_resumed_at": NOW - timedelta(days=1)}
-    return a_worker(id=f"w-{name}", name=name, status="RUNNING", desired_status="RUNNING", **{**times, **facts})
+    usual = {
+        "last_activity_at": NOW - timedelta(minutes=minutes),
+        "last_resumed_at": NOW - timedelta(days=1),
+        "conditions": (READY,),
+    }
+    return a_worker(id=f"w-{name}", name=name, status="RUNNING", desired_status="RUNNING", **{**usual, **facts})
 
 
-def preview(workers: Sequence[Worker], *, held: bool = False, **groups: Any) -> SettingsPreview:
-    after = FleetSettings.model_validate(groups)
+def preview(
+    workers: Sequence[Worker], *, held: bool = False, claims: Mapping[str, OtherClaims] | None = None, **groups: Any
+) -> SettingsPreview:
     return preview_settings(
-        FleetSettings(), after, workers, workers_per_region={"eu-west-1": 12, "us-east-1": 3}, fleet_held=held, now=NOW
+        FleetSettings(),
+        FleetSettings.model_validate(groups),
+        workers,
+        claims=claims or {},
+        workers_per_region={"eu-west-1": 12, "us-east-1": 3},
+        fleet_held=held,
+        now=NOW,
     )
 
 
@@ -56,11 +73,37 @@ def test_a_worker_that_becomes_idle_within_the_period_counts() -> None:
         {"last_resumed_at": NOW - timedelta(minutes=10)},
         {"allocation": Allocation(lablets=1)},
         {"hold": Hold(reason="exam", by="ann", since=NOW)},
+        {"conditions": ()},
+        {
+            "conditions": (
+                READY,
+                Condition(type=ConditionType.TELEMETRY_MISSING, status=ConditionStatus.TRUE, since=NOW),
+            )
+        },
     ],
 )
 def test_a_worker_that_automation_leaves_alone_is_not_counted(facts: dict[str, Any]) -> None:
     (effect,) = preview([used("alpha", 30, **facts)], idle={"worker_idle_timeout_minutes": 15}).effects
     assert effect == "No worker will be stopped within 5 minutes."
+    drains: dict[str, Any] = {"idle": {"worker_auto_pause_enabled": False}, "scaling": {"scale_down_enabled": True}}
+    effects = preview([used("alpha", 90, **facts)], **drains).effects
+    assert effects[1] == "No worker is idle now, so none will be drained."
+
+
+@pytest.mark.parametrize(("minutes", "stopped"), [(None, False), (60, False), (3, True)])
+def test_a_worker_that_an_open_window_keeps_up_is_not_stopped_before_it_closes(
+    minutes: int | None, stopped: bool
+) -> None:
+    until = None if minutes is None else NOW + timedelta(minutes=minutes)
+    claim = Claim(Authority.SCHEDULE, DesiredStatus.RUNNING, "schedule office is open", until)
+    claims = {"w-alpha": OtherClaims(schedule=claim)}
+    workers = [used("alpha", 90), used("bravo", 90)]
+    (effect,) = preview(workers, claims=claims, idle={"worker_idle_timeout_minutes": 15}).effects
+    names = "2 workers will be stopped within 5 minutes unless used: alpha, bravo."
+    assert effect == (names if stopped else "1 worker will be stopped within 5 minutes unless used: bravo.")
+    drains: dict[str, Any] = {"idle": {"worker_auto_pause_enabled": False}, "scaling": {"scale_down_enabled": True}}
+    drained = preview(workers, claims=claims, **drains).effects[1]
+    assert drained.startswith("2 idle workers" if stopped else "1 idle worker will be drained")
 
 
 def test_the_minimum_is_kept() -> None:

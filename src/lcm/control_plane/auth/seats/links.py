@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.records.idempotency import find_response, replace_response
 from lcm.control_plane.records.kinds import SEAT_LINKS, find_all
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.secrets.encryption import Secret
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.control_plane.auth.roles import HasActor
+    from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction, UnitOfWork
     from lcm.control_plane.store.port import FieldValue, Store
     from lcm.model.lablet.record import Lablet
@@ -78,8 +81,13 @@ class SeatLinkService:
         self._store = store
         self._unit_of_work = unit_of_work
 
-    async def create(self, caller: HasActor, managed: Lablet, expires_at: datetime | None) -> tuple[SeatLink, Secret]:
-        """A new link, and its path with the code, for a lablet that the caller manages as it was read."""
+    async def create(
+        self, caller: HasActor, managed: Lablet, expires_at: datetime | None, key: IdempotencyKey | None = None
+    ) -> tuple[SeatLink, Secret]:
+        """A new link, and its path with the code, for a lablet that the caller manages as it was read.
+
+        A repetition, whose first answer was lost, makes another link and revokes the first, whose code nobody has.
+        """
         link_id, code = clock.new_id("seat"), clock.rng().randbytes(_CODE_BYTES).hex()
         until = _checked_expiry(expires_at, clock.now())
 
@@ -92,17 +100,18 @@ class SeatLinkService:
             if len((await self.page(lablet.id)).items) >= MAX_LINKS_PER_LABLET:
                 detail = f"{lablet.name} has {MAX_LINKS_PER_LABLET} seat links, which is the limit"
                 raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
+            await _replace_unseen(tx, key, [link_id])
             return _create(tx, lablet, link_id, code, until)
 
         link = await self._unit_of_work.run(caller.actor, attempt)
         return link.shown, _path(link_id, code)
 
     async def create_many(
-        self, caller: HasActor, managed: Sequence[Lablet], expires_at: datetime
+        self, caller: HasActor, managed: Sequence[Lablet], expires_at: datetime, key: IdempotencyKey | None = None
     ) -> dict[str, tuple[SeatLink, Secret]]:
         """A new link for each of the lablets that may have another, by the id of the lablet; a hundred in a commit.
 
-        One that went to another team since it was read gets none.
+        One that went to another team since it was read gets none. A repetition replaces the links of the first try.
         """
         until = _checked_expiry(expires_at, clock.now())
         made: dict[str, tuple[SeatLink, Secret]] = {}
@@ -113,12 +122,17 @@ class SeatLinkService:
                 for each in managed[start : start + _LABLETS_AT_ONCE]
             }
 
-            async def attempt(tx: Transaction, codes: dict[str, tuple[str, str]] = codes) -> list[StoredSeatLink]:
+            part = None if key is None else key.for_part(str(start))
+
+            async def attempt(
+                tx: Transaction, codes: dict[str, tuple[str, str]] = codes, part: IdempotencyKey | None = part
+            ) -> list[StoredSeatLink]:
                 counted = await tx.store.count_by(SEAT_LINKS, ["lablet_id"], Where(any_of={"lablet_id": list(codes)}))
                 full = {values[0] for values, count, _ in counted if count >= MAX_LINKS_PER_LABLET}
                 lablets = (await tx.lablets(list(codes))).values()
                 same_team = [each for each in lablets if each.team == team_of[each.id] and each.id not in full]
                 open_ones = [each for each in same_team if each.wanted and each.status not in FINAL_LABLET_STATUSES]
+                await _replace_unseen(tx, part, [codes[each.id][0] for each in open_ones])
                 return [_create(tx, each, *codes[each.id], until) for each in open_ones]
 
             links = await self._unit_of_work.run(caller.actor, attempt)
@@ -162,6 +176,17 @@ async def revoke_all(tx: Transaction, lablet_id: str) -> int:
             _revoke(tx, link, stored.revision)
             revoked += 1
     return revoked
+
+
+async def _replace_unseen(tx: Transaction, key: IdempotencyKey | None, link_ids: list[str]) -> None:
+    """Revoke the links that were made for this key before. Codes are not stored, so they cannot be shown again."""
+    made = await find_response(tx.store, key)
+    if made is not None:
+        for stored in (await tx.store.get_many(SEAT_LINKS, json.loads(made))).values():
+            link = read_or_skip(stored, StoredSeatLink, "seat link")
+            if link is not None and link.revoked_at is None:
+                _revoke(tx, link, stored.revision)
+    await replace_response(tx, key, json.dumps(link_ids).encode())
 
 
 def _create(tx: Transaction, lablet: Lablet, link_id: str, code: str, until: datetime) -> StoredSeatLink:

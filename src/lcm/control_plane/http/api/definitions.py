@@ -22,6 +22,7 @@ from lcm.control_plane.lablets.definitions import (
     read_definition,
     set_definition_enabled,
 )
+from lcm.control_plane.records.idempotency import IdempotencyKey, run_idempotent
 from lcm.control_plane.records.kinds import DEFINITIONS
 from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.control_plane.services import Services, get_services
@@ -226,7 +227,11 @@ async def assign_definition_to_team(
 
 
 async def assign_to_team(
-    services: Services, caller: Caller, found: LabletDefinitionSummary, body: AssignDefinitionRequest
+    services: Services,
+    caller: Caller,
+    found: LabletDefinitionSummary,
+    body: AssignDefinitionRequest,
+    key: IdempotencyKey | None = None,
 ) -> LabletDefinition:
     """Give a version to a team, or to none."""
     new = "" if body.team is None else find_team(await services.directory.teams(), caller, body.team).id
@@ -235,4 +240,5 @@ async def assign_to_team(
         await add_to_team(tx, new)
         return await assign_definition(tx, found.id, new)
 
-    return await services.context.unit_of_work.run(caller.actor, attempt)
+    stored = await run_idempotent(services.context.unit_of_work, caller.actor, key, attempt)
+    return LabletDefinition.model_validate_json(stored)

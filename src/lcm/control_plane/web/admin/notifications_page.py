@@ -17,6 +17,7 @@ from lcm.control_plane.web.forms import (
     comma_tags,
     field_problems,
     form_field,
+    form_key,
     problem_by_field,
     read_form,
 )
@@ -95,9 +96,9 @@ async def create_subscription(request: Request, user: AdminUser) -> HTMLResponse
     if values["url"]:
         wanted["url"] = SecretStr(values["url"])
     try:
-        created = await get_services(request).subscriptions.create(
-            user.caller.actor, CreateSubscriptionRequest.model_validate(wanted)
-        )
+        request_body = CreateSubscriptionRequest.model_validate(wanted)
+        key = form_key(request, user.caller, fields)
+        created = await get_services(request).subscriptions.create(user.caller.actor, request_body, key)
     except ValidationError as error:
         problems = {_form_field_of(name): text for name, text in field_problems(error).items()}
         return _render_form(FormState(shown, problems), status=422)
@@ -156,6 +157,20 @@ async def toggle_subscription(
     edited = await get_services(request).subscriptions.edit(user.caller.actor, subscription_id, edit)
     effect = "alerts since it was disabled are sent now" if edited.enabled else "alerts wait until it is enabled"
     return render_toast(f"Subscription {edited.name} {switch}d: {effect}", triggers=DONE_EVENT)
+
+
+@router.get("/notifications/{subscription_id}/confirm-disable")
+async def confirm_disable(request: Request, user: AdminUser, subscription_id: SubscriptionId) -> HTMLResponse:
+    """What disabling a subscription would do."""
+    shown = (await get_services(request).subscriptions.get(subscription_id)).name
+    effect = "Nobody will be notified by it: its alerts will wait, and will be sent when it is enabled again."
+    return render_fragment(
+        "shared/_confirm_switch.html",
+        action_url=f"/notifications/{subscription_id}/disable",
+        verb="Disable",
+        what=f"subscription {shown}",
+        effect=effect,
+    )
 
 
 @router.get("/notifications/{subscription_id}/confirm-delete")

@@ -186,7 +186,8 @@ async def confirm_disable(request: Request, user: AdminUser, name: TemplateNameP
     """What disabling a template would do."""
     preview = await preview_template_change(get_services(request).context, name, TemplateAction.DISABLE)
     return render_fragment(
-        "shared/_confirm_disable.html",
+        "shared/_confirm_switch.html",
+        verb="Disable",
         action_url=f"/templates/{name}/disable",
         what=f"template {name}",
         effect=preview.effect,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(include_in_schema=False)
 ScheduleId = Annotated[str, Path(pattern=r"^s-[a-z0-9-]{1,62}$")]
+Switch = Annotated[str, Path(pattern="^(enable|disable)$")]
 OUTSIDE = ((OutsideAction.STOP.value, "stop workers that are not in use"), (OutsideAction.NOTHING.value, "do nothing"))
 _FIELDS = ("name", "zone", "windows", "exceptions", "names", "templates", "teams", "tags", "outside", "enabled")
 _PLACES = {"selector": "names"}
@@ -124,20 +125,32 @@ async def confirm_delete(request: Request, user: OperatorUser, schedule_id: Sche
 @router.post("/schedules/{schedule_id}/remove")
 async def delete_schedule(request: Request, user: OperatorUser, schedule_id: ScheduleId) -> HTMLResponse:
     """Delete a schedule."""
-    deleted = await get_services(request).schedules.delete(user.caller, schedule_id)
+    key = form_key(request, user.caller, await read_form(request))
+    deleted = await get_services(request).schedules.delete(user.caller, schedule_id, key=key)
     return render_toast(f"Schedule {deleted.name} deleted", triggers=DONE_EVENT)
+
+
+@router.get("/schedules/{schedule_id}/confirm/{switch}")
+async def confirm_toggle(request: Request, user: OperatorUser, schedule_id: ScheduleId, switch: Switch) -> HTMLResponse:
+    """What enabling or disabling a schedule would do."""
+    service = get_services(request).schedules
+    return render_fragment(
+        "shared/_confirm_switch.html",
+        action_url=f"/schedules/{schedule_id}/{switch}",
+        verb=switch.capitalize(),
+        what=f"schedule {(await service.status(schedule_id)).schedule.name}",
+        effect=await service.preview_switch(schedule_id, enabled=switch == "enable"),
+    )
 
 
 @router.post("/schedules/{schedule_id}/{switch}")
 async def toggle_schedule(
-    request: Request,
-    user: OperatorUser,
-    schedule_id: ScheduleId,
-    switch: Annotated[str, Path(pattern="^(enable|disable)$")],
+    request: Request, user: OperatorUser, schedule_id: ScheduleId, switch: Switch
 ) -> HTMLResponse:
     """Enable or disable a schedule."""
+    key = form_key(request, user.caller, await read_form(request))
     edit = EditScheduleRequest(enabled=switch == "enable")
-    edited = await get_services(request).schedules.edit(user.caller, schedule_id, edit)
+    edited = await get_services(request).schedules.edit(user.caller, schedule_id, edit, key=key)
     return render_toast(f"Schedule {edited.name} {switch}d", triggers=DONE_EVENT)
 
 

@@ -191,7 +191,8 @@ async def confirm_disable(
     found = await find_visible(services, user.caller, name, version, team)
     preview = await preview_definition_change(services.context.store, found, DefinitionAction.DISABLE)
     return render_fragment(
-        "shared/_confirm_disable.html",
+        "shared/_confirm_switch.html",
+        verb="Disable",
         action_url=f"/definitions/{name}/{version}/disable{_team_query(found)}",
         what=found.reference,
         effect=preview.effect,

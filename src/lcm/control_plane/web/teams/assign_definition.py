@@ -18,7 +18,7 @@ from lcm.control_plane.http.api.definitions import (
 )
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.auth import AdminUser
-from lcm.control_plane.web.forms import FormState, field_problems, form_field, problem_by_field, read_form
+from lcm.control_plane.web.forms import FormState, field_problems, form_field, form_key, problem_by_field, read_form
 from lcm.control_plane.web.lablets.list_page import visible_teams
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.model.lablet.record import AssignDefinitionRequest
@@ -52,7 +52,7 @@ async def assign_definition(
     found = await find_visible(services, user.caller, name, version, team)
     try:
         wanted = AssignDefinitionRequest(team=form.value("team") or None)
-        await assign_to_team(services, user.caller, found, wanted)
+        await assign_to_team(services, user.caller, found, wanted, form_key(request, user.caller, fields))
     except ValidationError as error:
         return await _render(services, user, found, FormState(form.values, field_problems(error)), status=422)
     except ProblemError as error:

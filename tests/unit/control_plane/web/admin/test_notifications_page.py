@@ -32,6 +32,9 @@ async def test_an_admin_creates_tests_and_deletes_a_subscription(plane: TestPlan
     assert "Answer: 200 ok" in sent.text
     assert receiver.alerts[0]["type"] == "test"
     assert "dead letters are deleted" in await admin.part(f"/notifications/{subscription.id}/confirm-delete")
+    assert f'hx-post="/notifications/{subscription.id}/disable"' not in await admin.page("/notifications")
+    asked = await admin.part(f"/notifications/{subscription.id}/confirm-disable")
+    assert "its alerts will wait, and will be sent when it is enabled again" in asked
     disabled = await admin.send(f"/notifications/{subscription.id}/disable", {})
     assert "disabled: alerts wait until it is enabled" in disabled.text
     assert "disabled" in await admin.page("/notifications")

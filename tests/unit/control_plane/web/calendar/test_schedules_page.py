@@ -62,6 +62,24 @@ async def test_an_operator_creates_changes_and_deletes_a_schedule(plane: TestPla
     assert await plane.services.schedules.statuses() == ()
 
 
+async def test_enabling_and_disabling_say_what_will_happen_and_ask(plane: TestPlane) -> None:
+    await plane.running("alpha")
+    operator = await signed_in(plane, Role.OPERATOR)
+    closed = {**FORM, "names": "alpha", "exceptions": "2026-01-01..2026-12-31 closed", "enabled": ""}
+    await operator.send("/schedules/save", closed)
+    [status] = await plane.services.schedules.statuses()
+    page = f"/schedules/{status.schedule.id}"
+    assert f'hx-get="{page}/confirm/enable"' in await operator.page("/schedules")
+    asked = await operator.part(f"{page}/confirm/enable")
+    assert "Enable schedule office?" in asked
+    assert "1 worker will be stopped as soon as it is not in use." in asked
+    assert "Schedule office enabled" in (await operator.send(f"{page}/enable", {})).text
+    assert f'hx-get="{page}/confirm/disable"' in await operator.page("/schedules")
+    asked = await operator.part(f"{page}/confirm/disable")
+    assert "Disable schedule office?" in asked
+    assert "It will do nothing until it is enabled again. It selects 1 worker; it stays as it is." in asked
+
+
 async def test_an_invalid_form_says_which_line_is_wrong_and_keeps_what_was_typed(plane: TestPlane) -> None:
     operator = await signed_in(plane, Role.OPERATOR)
     wrong = {**FORM, "windows": "mon-fri 08:00-18:00\nweekend 9-12", "zone": "europe/brussels", "names": ""}
