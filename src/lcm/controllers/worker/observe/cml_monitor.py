@@ -20,7 +20,7 @@ from lcm.cml.errors import (
     CMLPollerError,
     CMLUnauthorizedError,
 )
-from lcm.cml.reading import ServerQuery
+from lcm.cml.reading import INFORMATION_SHARE, ServerQuery
 from lcm.controllers.common.accounts import NotAdoptedError
 from lcm.controllers.worker.observe.activity import ClockUnusableError, activity_events
 from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState, ServerOwner
@@ -196,7 +196,9 @@ class CmlMonitor:
         """Read without an account first, unless the server is known to be ready."""
         if state.ready is not True and not await self._read_information(state, address, result, deadline):
             return
-        account = await self._account(state, result, deadline)
+        # A control plane that is slow must not use up the time in which the server can say that it is ready.
+        kept = self._query_timeout * INFORMATION_SHARE if result.information is None else 0.0
+        account = await self._account(state, result, deadline - kept)
         if account is None:
             if result.information is None:
                 await self._read_information(state, address, result, deadline)
@@ -217,7 +219,9 @@ class CmlMonitor:
             instance_id=state.instance_id or "",
         )
         result.license_epoch = state.license_epoch
-        reading = await self._cml.read_server(query, deadline - asyncio.get_running_loop().time())
+        reading = await self._read(query, result, deadline)
+        if reading is None:
+            return
         result.still_ready = reading.information is None and reading.stats is not None
         if query.information or reading.stats is None:
             self._take_information(reading, result)
@@ -230,9 +234,9 @@ class CmlMonitor:
         self, state: CmlServerState, address: str, result: CmlQueryResult, deadline: float
     ) -> bool:
         """Read what needs no account; returns whether the server is ready, and still that of this worker."""
-        reading = await self._cml.read_server(
-            ServerQuery(address, instance_id=state.instance_id or ""), deadline - asyncio.get_running_loop().time()
-        )
+        reading = await self._read(ServerQuery(address, instance_id=state.instance_id or ""), result, deadline)
+        if reading is None:
+            return False
         self._take_information(reading, result)
         if reading.timed_out:
             result.errors.append(self._timeout_error)
@@ -243,6 +247,15 @@ class CmlMonitor:
             self._trust(state, result.information.certificate)
             log.info("certificate pinned", worker_id=state.worker_id, address=address, sha256=state.certificate)
         return True
+
+    async def _read(self, query: ServerQuery, result: CmlQueryResult, deadline: float) -> ServerReading | None:
+        """None if there is no time left to ask the server, which says nothing about it."""
+        left = deadline - asyncio.get_running_loop().time()
+        if left > 0.0:
+            return await self._cml.read_server(query, left)
+        result.is_unknown = result.information is None
+        result.errors.append(self._timeout_error)
+        return None
 
     def _take_information(self, reading: ServerReading, result: CmlQueryResult) -> None:
         if reading.information is not None:
@@ -255,6 +268,7 @@ class CmlMonitor:
 
     async def _account(self, state: CmlServerState, result: CmlQueryResult, deadline: float) -> Credentials | None:
         """The account to sign in with; None if there is none, or it cannot be read now."""
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._accounts.get(state.worker)
@@ -263,7 +277,8 @@ class CmlMonitor:
         except ClientError as error:
             result.errors.append(f"the account to sign in with cannot be read: {error}")
         except TimeoutError:
-            result.errors.append(self._timeout_error)
+            cause = f"the control plane did not respond within {max(0.0, deadline - began):.3g} s"
+            result.errors.append(f"the account to sign in with cannot be read: {cause}")
         return None
 
     def _take_parts(
