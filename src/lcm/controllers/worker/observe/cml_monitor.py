@@ -25,6 +25,7 @@ from lcm.controllers.common.accounts import NotAdoptedError
 from lcm.controllers.worker.observe.activity import ClockUnusableError, activity_events
 from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState, ServerOwner
 from lcm.controllers.worker.observe.observation import NO_EVENTS, CmlObservation
+from lcm.controllers.worker.observe.query_slots import QuerySlots
 from lcm.core import clock
 from lcm.core.singleflight import Singleflight
 
@@ -67,8 +68,7 @@ class CmlMonitor:
         self._cml = cml
         self._accounts = accounts
         self._address_of = address_of
-        self._slots = asyncio.Semaphore(max_concurrent)
-        self._slow_slots = asyncio.Semaphore(max_concurrent)
+        self._slots = QuerySlots(max_concurrent)
         self._query_timeout = query_timeout
         self._on_ready_changed = on_ready_changed
         # Long reads must not delay other queries, and each may take a mebibyte.
@@ -91,7 +91,7 @@ class CmlMonitor:
         return None if state is None else state.stats
 
     def is_slow(self, worker_id: str) -> bool:
-        """Whether the last query of this worker's server took long."""
+        """Whether the query of this worker's server takes long, or the last one did."""
         state = self._states.get(worker_id)
         return state is not None and state.is_slow
 
@@ -121,10 +121,13 @@ class CmlMonitor:
 
     # Queries
 
-    async def query(self, worker: Worker, *, max_age: float, with_license: bool) -> CmlObservation:
+    async def query(
+        self, worker: Worker, *, max_age: float, with_license: bool, on_slow: Callable[[], None] = lambda: None
+    ) -> CmlObservation:
         """The result of a query that is at most `max_age` seconds old; a failed query counts like any other.
 
-        There is one query at a time per worker: concurrent callers share it, unless it began too long ago.
+        There is one query at a time per worker: concurrent callers share it, unless it began too long ago. `on_slow` is
+        called when it takes long: it then no longer keeps a slot from other queries.
         """
         state = self._state(worker)
         if state is None:
@@ -136,7 +139,13 @@ class CmlMonitor:
         while self._current(state) and not state.fresh(earliest, with_license=with_license):
             if not self._queries.in_flight(state):
                 state.querying_license = with_license
-            await self._queries.run(state, lambda: self._query(state, address), f"cml-query:{worker.id}")
+            if state.is_slow:
+                on_slow()
+            state.on_slow.append(on_slow)
+            try:
+                await self._queries.run(state, lambda: self._query(state, address), f"cml-query:{worker.id}")
+            finally:
+                state.on_slow.remove(on_slow)
         return state.observation
 
     async def activity(self, worker: Worker) -> tuple[ActivityEvent, ...] | None:
@@ -175,7 +184,7 @@ class CmlMonitor:
         state.activity_error = error
 
     async def _query(self, state: CmlServerState, address: str) -> None:
-        async with self._slow_slots if state.is_slow else self._slots:
+        async with self._slots.slot(is_slow=state.is_slow, on_slow=state.becomes_slow):
             if not self._current(state):
                 return
             loop = asyncio.get_running_loop()
