@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME …]`."""
+"""`python -m benchmarks [NAME [SIZE …] …]`: numbers after a name are the sizes of fleets to measure it with."""
 
 from __future__ import annotations
 
@@ -31,19 +31,38 @@ DRILLS = ("suspended_leader", "sick_region", "notifications", "slow_clients")
 """They take minutes each, or disturb everything else on the machine, so they run only by name."""
 
 
-def main(names: list[str]) -> int:
-    unknown = [name for name in names if name not in (*ALL, *DRILLS)]
-    if unknown:
-        print(f"no benchmark {', '.join(unknown)}; must be one of {', '.join((*ALL, *DRILLS))}", file=sys.stderr)
+SIZED = ("scale",)
+"""They take sizes, for example `scale 10000`."""
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        asked = _with_sizes(arguments) or [(name, []) for name in ALL]
+    except ValueError as error:
+        print(error, file=sys.stderr)
         return 2
-    if len(names) != 1:
+    if len(asked) != 1:
         # Each in its own process: memory left by one would slow the garbage collector of the next.
-        return max(
-            subprocess.run([sys.executable, "-m", "benchmarks", name], check=False).returncode for name in names or ALL
-        )
+        command = [sys.executable, "-m", "benchmarks"]
+        return max(subprocess.run([*command, name, *map(str, sizes)], check=False).returncode for name, sizes in asked)
+    ((name, sizes),) = asked
     configure_logging("error", "console")
-    importlib.import_module(f"benchmarks.{names[0]}").main()
+    importlib.import_module(f"benchmarks.{name}").main(*([sizes] if sizes else []))
     return 0
+
+
+def _with_sizes(arguments: list[str]) -> list[tuple[str, list[int]]]:
+    """Each name with the numbers that follow it."""
+    asked: list[tuple[str, list[int]]] = []
+    for argument in arguments:
+        if argument in (*ALL, *DRILLS):
+            asked.append((argument, []))
+        elif argument.isascii() and argument.isdigit() and int(argument) and asked and asked[-1][0] in SIZED:
+            asked[-1][1].append(int(argument))
+        else:
+            names = ", ".join((*ALL, *DRILLS))
+            raise ValueError(f"{argument}: must be one of {names}, or after {', '.join(SIZED)} a size")
+    return asked
 
 
 sys.exit(main(sys.argv[1:]))

@@ -54,8 +54,8 @@ def main() -> None:
             for number in range(WORKERS):
                 plane.lcm("workers", "create", f"worker-{number:02}", "--template", "small", "--stopped")
             env = plane.environment()
-            measure(f"lcm workers list of {WORKERS}", ["workers", "list"], env, "700")
-            measure("the same, -o json", ["workers", "list", "-o", "json"], env, "700")
+            measure(f"lcm workers list of {WORKERS}", ["workers", "list"], env, "250")
+            measure("the same, -o json", ["workers", "list", "-o", "json"], env, "250")
         finally:
             plane.process.end()
             etcd.stop()

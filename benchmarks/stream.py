@@ -138,7 +138,7 @@ async def measure(served: Served) -> None:
         listener.transport.close()
     name = f"stream: change to each of {LISTENERS:,} listeners"
     report(f"{name}, p50", percentile(log.delays, 50), "ms")
-    report(f"{name}, p99", percentile(log.delays, 99), "ms", aim="300")
+    report(f"{name}, p99", percentile(log.delays, 99), "ms", aim="100")
     report(f"{name}, longest", max(log.delays), "ms", aim="1,000")
     name = "stream: memory of the server"
     report(f"{name}, nobody listens", alone, "MiB")

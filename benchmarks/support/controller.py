@@ -160,8 +160,8 @@ class Orders(HostedService):
                 return self._world.calls()
             case "passes":
                 return sum(self._reconciler.queue.wait_counts)
-            case "second round":
-                return await _until(lambda: self._reconciler.metrics.rounds >= 2)
+            case "lead" | "share reads" | "two rounds":
+                return await _until(self._condition(order))
             case "cml":
                 return _cml_calls()
             case "polled":
@@ -170,6 +170,15 @@ class Orders(HostedService):
                 noted, self._provider.noted = self._provider.noted, {}
                 return noted
         raise ValueError(f"no such order: {order}")
+
+    def _condition(self, name: str) -> Callable[[], bool]:
+        rounds = self._reconciler.metrics.rounds
+        conditions: dict[str, Callable[[], bool]] = {
+            "lead": lambda: self._reconciler.is_leader,
+            "share reads": lambda: REGISTRY.get_sample_value("lcm_cml_readers") == 2,
+            "two rounds": lambda: self._reconciler.metrics.rounds >= rounds + 2,
+        }
+        return conditions[name]
 
     async def _settled(self) -> float:
         """Seconds from the start of the term until all workers were verified, returned when the queue is empty."""

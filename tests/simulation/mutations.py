@@ -378,7 +378,7 @@ MUTATIONS = (
     Mutation(
         "CML servers are read one after the other",
         "controllers/worker/observe/cml_monitor.py",
-        "        async with self._slow_slots if state.is_slow else self._slots:\n",
+        "        async with self._slots.slot(is_slow=state.is_slow, on_slow=state.becomes_slow):\n",
         "        async with self.__dict__.setdefault('_only_slot', asyncio.Semaphore(1)):\n",
         "the CML servers of a dozen workers take 29 seconds for each response",
     ),

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 SIDE_TIMEOUT: Final = 10.0
 """Seconds for a part without which a server can be ready: its health and its node definitions."""
-_INFORMATION_SHARE: Final = 1 / 3  # of the time, for the information when the statistics did not arrive
+INFORMATION_SHARE: Final = 1 / 3
+"""The part of the time that is kept for the information, for the case that nothing else arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ async def _read(cml: CMLSystemSPI, query: ServerQuery, seconds: float, reading: 
         await _read_with_account(cml, query, query.account, reading)
     else:
         try:
-            async with asyncio.timeout(seconds * (1 - _INFORMATION_SHARE)):
+            async with asyncio.timeout(seconds * (1 - INFORMATION_SHARE)):
                 await _read_with_account(cml, query, query.account, reading)
         except TimeoutError:
             reading.timed_out = True

@@ -20,6 +20,7 @@ from tests.support.network.http_gate import Holds
 if TYPE_CHECKING:
     from lcm.cml.simulator import CmlSimulator
     from lcm.cml.simulator.state.labs import Lab
+    from lcm.cml.simulator.state.sessions import CMLAccount
 
 DEREGISTRATION = "deregistration"
 _LOOK_SECONDS = 0.05
@@ -58,6 +59,7 @@ class Machines:
         self.proxy = ConnectProxy({})
         self.holds = Holds()
         self.products: dict[str, str] = {}  # by instance: the id of its license
+        self.sessions: dict[str, set[str]] = {}  # by instance: those that were used since a test cleared this
         self._farm = SimulatorFarm(replace(_SETTINGS, speed=speed))
         self._farm.account = self.account
         self._on: set[str] = set()
@@ -139,6 +141,7 @@ class Machines:
             server = await self._farm.add(instance_id)
             self.products[instance_id] = server.world.licensing.product_uuid
             self._guard(instance_id, server)
+            self._note_sessions(instance_id, server)
         self._on.add(instance_id)
 
     def _guard(self, instance_id: str, server: CmlSimulator) -> None:
@@ -162,6 +165,16 @@ class Machines:
             return reached
 
         licensing.deregister = guarded  # type: ignore[method-assign]
+
+    def _note_sessions(self, instance_id: str, server: CmlSimulator) -> None:
+        """Each controller has its own session with a server."""
+        check = server.world.sessions.check
+
+        def noted(token: str) -> CMLAccount:
+            self.sessions.setdefault(instance_id, set()).add(token)
+            return check(token)
+
+        server.world.sessions.check = noted  # type: ignore[method-assign]
 
 
 def _look() -> list[_Seen]:

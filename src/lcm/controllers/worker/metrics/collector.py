@@ -182,26 +182,28 @@ class MetricsCollector:
             due, worker_id = await self._queue.get()
             if due > loop.time():  # all that are overdue begin at once: a busy host wakes this loop up rarely
                 await asyncio.sleep(due - loop.time())
-            is_slow = self._cml_monitor.is_slow(worker_id)
-            if not is_slow:
-                await self._slots.acquire()
-            task = asyncio.create_task(self._query(worker_id), name=f"metrics-query:{worker_id}")
+            slot = _Slot(self._slots)
+            if not self._cml_monitor.is_slow(worker_id):
+                await slot.acquire()
+            task = asyncio.create_task(self._query(worker_id, slot), name=f"metrics-query:{worker_id}")
             self._queries.add(task)
-            task.add_done_callback(partial(self._query_ended, worker_id, has_slot=not is_slow))
+            task.add_done_callback(partial(self._query_ended, worker_id, slot))
 
-    def _query_ended(self, worker_id: str, task: asyncio.Task[None], *, has_slot: bool) -> None:
+    def _query_ended(self, worker_id: str, slot: _Slot, task: asyncio.Task[None]) -> None:
         self._queries.discard(task)
-        if has_slot:
-            self._slots.release()
+        slot.release()
         self._mark_received(worker_id)
 
-    async def _query(self, worker_id: str) -> None:
+    async def _query(self, worker_id: str, slot: _Slot) -> None:
         worker = self._workers().get(worker_id)  # the current record: an old one may have an outdated address
         if worker is None or not _is_measured(worker):
             return
         try:
             observation = await self._cml_monitor.query(
-                worker, max_age=self._interval / 2, with_license=self._license_due(worker)
+                worker,
+                max_age=self._interval / 2,
+                with_license=self._license_due(worker),
+                on_slow=slot.release,  # it has not ended, but no longer keeps other queries from a slot either
             )
         except Exception as error:  # noqa: BLE001 - it concerns one worker only
             self._failures.note("querying a worker's CML", error)
@@ -251,6 +253,23 @@ class MetricsCollector:
         self.collected += result.kept
         self._failures.note("writing metrics", None)
         return True
+
+
+class _Slot:
+    """One slot of several, which is released once, when its query ends or takes long."""
+
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots = slots
+        self._held = False
+
+    async def acquire(self) -> None:
+        await self._slots.acquire()
+        self._held = True
+
+    def release(self) -> None:
+        if self._held:
+            self._held = False
+            self._slots.release()
 
 
 def _is_measured(worker: Worker) -> bool:

@@ -20,11 +20,12 @@ from lcm.cml.errors import (
     CMLPollerError,
     CMLUnauthorizedError,
 )
-from lcm.cml.reading import ServerQuery
+from lcm.cml.reading import INFORMATION_SHARE, ServerQuery
 from lcm.controllers.common.accounts import NotAdoptedError
 from lcm.controllers.worker.observe.activity import ClockUnusableError, activity_events
 from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState, ServerOwner
 from lcm.controllers.worker.observe.observation import NO_EVENTS, CmlObservation
+from lcm.controllers.worker.observe.query_slots import QuerySlots
 from lcm.core import clock
 from lcm.core.singleflight import Singleflight
 
@@ -67,8 +68,7 @@ class CmlMonitor:
         self._cml = cml
         self._accounts = accounts
         self._address_of = address_of
-        self._slots = asyncio.Semaphore(max_concurrent)
-        self._slow_slots = asyncio.Semaphore(max_concurrent)
+        self._slots = QuerySlots(max_concurrent)
         self._query_timeout = query_timeout
         self._on_ready_changed = on_ready_changed
         # Long reads must not delay other queries, and each may take a mebibyte.
@@ -91,7 +91,7 @@ class CmlMonitor:
         return None if state is None else state.stats
 
     def is_slow(self, worker_id: str) -> bool:
-        """Whether the last query of this worker's server took long."""
+        """Whether the query of this worker's server takes long, or the last one did."""
         state = self._states.get(worker_id)
         return state is not None and state.is_slow
 
@@ -121,10 +121,13 @@ class CmlMonitor:
 
     # Queries
 
-    async def query(self, worker: Worker, *, max_age: float, with_license: bool) -> CmlObservation:
+    async def query(
+        self, worker: Worker, *, max_age: float, with_license: bool, on_slow: Callable[[], None] = lambda: None
+    ) -> CmlObservation:
         """The result of a query that is at most `max_age` seconds old; a failed query counts like any other.
 
-        There is one query at a time per worker: concurrent callers share it, unless it began too long ago.
+        There is one query at a time per worker: concurrent callers share it, unless it began too long ago. `on_slow` is
+        called when it takes long: it then no longer keeps a slot from other queries.
         """
         state = self._state(worker)
         if state is None:
@@ -136,7 +139,13 @@ class CmlMonitor:
         while self._current(state) and not state.fresh(earliest, with_license=with_license):
             if not self._queries.in_flight(state):
                 state.querying_license = with_license
-            await self._queries.run(state, lambda: self._query(state, address), f"cml-query:{worker.id}")
+            if state.is_slow:
+                on_slow()
+            state.on_slow.append(on_slow)
+            try:
+                await self._queries.run(state, lambda: self._query(state, address), f"cml-query:{worker.id}")
+            finally:
+                state.on_slow.remove(on_slow)
         return state.observation
 
     async def activity(self, worker: Worker) -> tuple[ActivityEvent, ...] | None:
@@ -175,7 +184,7 @@ class CmlMonitor:
         state.activity_error = error
 
     async def _query(self, state: CmlServerState, address: str) -> None:
-        async with self._slow_slots if state.is_slow else self._slots:
+        async with self._slots.slot(is_slow=state.is_slow, on_slow=state.becomes_slow):
             if not self._current(state):
                 return
             loop = asyncio.get_running_loop()
@@ -196,7 +205,9 @@ class CmlMonitor:
         """Read without an account first, unless the server is known to be ready."""
         if state.ready is not True and not await self._read_information(state, address, result, deadline):
             return
-        account = await self._account(state, result, deadline)
+        # A control plane that is slow must not use up the time in which the server can say that it is ready.
+        kept = self._query_timeout * INFORMATION_SHARE if result.information is None else 0.0
+        account = await self._account(state, result, deadline - kept)
         if account is None:
             if result.information is None:
                 await self._read_information(state, address, result, deadline)
@@ -217,7 +228,9 @@ class CmlMonitor:
             instance_id=state.instance_id or "",
         )
         result.license_epoch = state.license_epoch
-        reading = await self._cml.read_server(query, deadline - asyncio.get_running_loop().time())
+        reading = await self._read(query, result, deadline)
+        if reading is None:
+            return
         result.still_ready = reading.information is None and reading.stats is not None
         if query.information or reading.stats is None:
             self._take_information(reading, result)
@@ -230,9 +243,9 @@ class CmlMonitor:
         self, state: CmlServerState, address: str, result: CmlQueryResult, deadline: float
     ) -> bool:
         """Read what needs no account; returns whether the server is ready, and still that of this worker."""
-        reading = await self._cml.read_server(
-            ServerQuery(address, instance_id=state.instance_id or ""), deadline - asyncio.get_running_loop().time()
-        )
+        reading = await self._read(ServerQuery(address, instance_id=state.instance_id or ""), result, deadline)
+        if reading is None:
+            return False
         self._take_information(reading, result)
         if reading.timed_out:
             result.errors.append(self._timeout_error)
@@ -243,6 +256,15 @@ class CmlMonitor:
             self._trust(state, result.information.certificate)
             log.info("certificate pinned", worker_id=state.worker_id, address=address, sha256=state.certificate)
         return True
+
+    async def _read(self, query: ServerQuery, result: CmlQueryResult, deadline: float) -> ServerReading | None:
+        """None if there is no time left to ask the server, which says nothing about it."""
+        left = deadline - asyncio.get_running_loop().time()
+        if left > 0.0:
+            return await self._cml.read_server(query, left)
+        result.is_unknown = result.information is None
+        result.errors.append(self._timeout_error)
+        return None
 
     def _take_information(self, reading: ServerReading, result: CmlQueryResult) -> None:
         if reading.information is not None:
@@ -255,6 +277,7 @@ class CmlMonitor:
 
     async def _account(self, state: CmlServerState, result: CmlQueryResult, deadline: float) -> Credentials | None:
         """The account to sign in with; None if there is none, or it cannot be read now."""
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._accounts.get(state.worker)
@@ -263,7 +286,8 @@ class CmlMonitor:
         except ClientError as error:
             result.errors.append(f"the account to sign in with cannot be read: {error}")
         except TimeoutError:
-            result.errors.append(self._timeout_error)
+            cause = f"the control plane did not respond within {max(0.0, deadline - began):.3g} s"
+            result.errors.append(f"the account to sign in with cannot be read: {cause}")
         return None
 
     def _take_parts(

@@ -15,6 +15,8 @@ from lcm.controllers.worker.observe.observation import CmlObservation
 from lcm.core import clock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lcm.cml.types import Credentials, LicenseState, SystemInformation, SystemStats
     from lcm.model.worker.record import Worker
 
@@ -125,7 +127,8 @@ class CmlServerState:
     definitions: tuple[str, ...] | None = None
     kvm_enabled: bool | None = None
     license_epoch: int = 0  # grows when the license is deregistered: responses to earlier requests do not count
-    is_slow: bool = False  # whether the last query took long: others must not wait for the next one
+    is_slow: bool = False  # whether the query takes long, or the last one did: others must not wait for it
+    on_slow: list[Callable[[], None]] = field(default_factory=list)  # called when the query in flight takes long
     _queried_at: float = _NEVER
     _information_read_at: float = _NEVER
     _labs: int | None = None
@@ -151,6 +154,12 @@ class CmlServerState:
     def instance_id(self) -> str | None:
         """The instance that this server runs on."""
         return self.worker.instance_id
+
+    def becomes_slow(self) -> None:
+        """The query in flight takes long."""
+        self.is_slow = True
+        for notify in self.on_slow:
+            notify()
 
     def fresh(self, earliest: float, *, with_license: bool) -> bool:
         """Whether a query that began then or later has read all that is requested, or tried to."""

@@ -93,6 +93,8 @@ class SharedCMLClient:
         deadline = loop.time() + seconds
         while True:
             left = deadline - loop.time()
+            if left <= 0.0:
+                raise CMLPollerError(query.address, "no time was left to read it")
             reader = self.reader_of(query.address)
             if reader is None:
                 self._reads.labels("leader").inc()

@@ -129,12 +129,22 @@ def _encode_time(value: object) -> str:
     return value.isoformat()
 
 
-def decode_requests(body: bytes) -> list[AnyRequest]:
-    """The requests in a body."""
+def decode_requests(body: bytes) -> list[AnyRequest | ReadResult]:
+    """The requests in a body; for one that is invalid the result that says so: the others are read."""
     try:
-        return [_decode_request(item) for item in json.loads(body)]
+        return [_decode_request_or_failure(item) for item in json.loads(body)]
     except _MALFORMED as error:
         raise InvalidMessageError(f"{type(error).__name__}: {error}") from None
+
+
+def _decode_request_or_failure(item: dict[str, Any]) -> AnyRequest | ReadResult:
+    number = int(item["number"])
+    address = str(item["query"]["address"]) if "query" in item else None
+    try:
+        return _decode_request(item)
+    except _MALFORMED as error:
+        reason = f"the reader does not understand the request: {type(error).__name__}: {error}"
+        return ReadResult(number, error=ReadFailedError(reason) if address is None else CMLPollerError(address, reason))
 
 
 def _decode_request(item: dict[str, Any]) -> AnyRequest:

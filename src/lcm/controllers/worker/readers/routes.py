@@ -61,8 +61,11 @@ class ServerReader:
         """Whether the leader may use this replica."""
         return self._directory.is_registered
 
-    async def results(self, requests: Sequence[AnyRequest]) -> AsyncIterator[bytes]:
-        """A line for each request, in the order in which they end, and signs of life in between."""
+    async def results(self, requests: Sequence[AnyRequest | ReadResult]) -> AsyncIterator[bytes]:
+        """A line for each request, in the order in which they end, and signs of life in between.
+
+        For a request that is invalid, its result is given instead.
+        """
         tasks = {asyncio.create_task(self._line(request), name="read") for request in requests}
         try:
             while tasks:
@@ -73,10 +76,12 @@ class ServerReader:
         finally:
             await cancel_and_wait(list(tasks))
 
-    async def _line(self, request: AnyRequest) -> bytes:
+    async def _line(self, request: AnyRequest | ReadResult) -> bytes:
         """Empty without a lease: it may have been suspended, and the leader has the rest read by another."""
         if not self._directory.is_registered:
             return b""
+        if isinstance(request, ReadResult):
+            return encode_result(request)
         return await (self._read_metrics(request) if isinstance(request, MetricsRequest) else self._read(request))
 
     async def _read_metrics(self, request: MetricsRequest) -> bytes:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from lcm.client.errors import InvalidRequestError, UnreachableError
@@ -16,7 +17,8 @@ from lcm.cloud.errors import CloudThrottledError
 from lcm.cml.errors import CMLNotReadyError
 from lcm.controllers.common.accounts import CmlAccounts
 from lcm.controllers.worker.metrics.collector import MetricsCollector
-from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
+from lcm.controllers.worker.observe.cml_monitor import MAX_CONCURRENT, CmlMonitor
+from lcm.controllers.worker.observe.query_slots import SLOW_FACTOR
 from lcm.core import clock
 from lcm.core.controller.leader_election import StaleTermError
 from lcm.core.hosting import cancel_and_wait
@@ -36,7 +38,7 @@ INTERVAL = 60.0
 class Scene:
     """A fleet with a server for each worker, metrics of the cloud, and a control plane that stores what it is sent."""
 
-    def __init__(self, size: int = 1, **options: Any) -> None:
+    def __init__(self, size: int = 1, *, monitor_slots: int = MAX_CONCURRENT, **options: Any) -> None:
         self.cml = FakeCml()
         self.metrics = FakeInstanceMetrics()
         self.workers: dict[str, Worker] = {}
@@ -45,7 +47,8 @@ class Scene:
         self.stale: list[StaleTermError] = []
         for number in range(size):
             self.add(number)
-        self.monitor = CmlMonitor(self.cml, CmlAccounts(FakeSecrets(), DEFAULT), lambda worker: worker.public_ip)
+        accounts = CmlAccounts(FakeSecrets(), DEFAULT)
+        self.monitor = CmlMonitor(self.cml, accounts, lambda worker: worker.public_ip, max_concurrent=monitor_slots)
         self.collector = MetricsCollector(
             self.metrics, self.monitor, self.write, lambda: self.workers, INTERVAL,
             on_stale=self.stale.append, **options,
@@ -267,6 +270,31 @@ async def test_hanging_servers_take_no_slot_from_the_others() -> None:
         await asyncio.sleep(INTERVAL * 3)
     for number in range(1, 40, 2):
         assert len([sample for sample in scene.of(number) if sample.labs_count == 3]) == 3
+
+
+@pytest.mark.parametrize("answered_before", [False, True])
+async def test_many_servers_that_hang_at_once_hardly_delay_the_others(*, answered_before: bool) -> None:
+    """A fifth of the fleet, with one slot for sixty servers: before, the others waited for nine minutes."""
+    scene = Scene(300, max_concurrent=5, monitor_slots=6)
+    async with scene.running(INTERVAL - 1 if answered_before else 0):
+        for number in range(0, 300, 5):
+            scene.server(number).hanging |= {"information", "stats"}
+        scene.batches.clear()
+        await asyncio.sleep(INTERVAL * 2)
+    assert all(any(sample.labs_count == 3 for sample in scene.of(number)) for number in range(300) if number % 5), (
+        "each was read within two rounds"
+    )
+    assert scene.cml.most_at_once <= 6 * (1 + SLOW_FACTOR) * 2
+
+
+async def test_a_pass_finds_a_slot_while_many_servers_hang() -> None:
+    scene = Scene(300, max_concurrent=5, monitor_slots=6)
+    for number in range(299):
+        scene.server(number).hanging.add("information")
+    async with scene.running(INTERVAL / 2):
+        asked = clock.boottime()
+        await scene.monitor.query(scene.workers["w-299"], max_age=0, with_license=False)
+        assert clock.boottime() - asked < 1
 
 
 async def test_a_few_tasks_serve_thousands() -> None:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from lcm.client.errors import UnreachableError
 from lcm.cml.errors import CMLNotReadyError, CMLPollerError, CMLProtocolError, CMLTlsError, CMLUnauthorizedError
 from lcm.cml.types import Credentials, LicensePhase
-from lcm.controllers.common.accounts import CmlAccounts
+from lcm.controllers.common.accounts import CACHE_SECONDS, CmlAccounts
 from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
 from lcm.controllers.worker.observe.cml_state import INFORMATION_INTERVAL, LABS_INTERVAL
 from lcm.controllers.worker.observe.observation import CmlObservation
@@ -149,6 +149,25 @@ async def test_without_an_account_readiness_is_still_known(scene: Scene) -> None
     observation = await scene.query()
     assert (observation.ready, observation.labs, observation.license) == (True, None, None)
     assert "the control plane is unreachable" in observation.error
+
+
+async def test_a_ready_server_stays_ready_when_the_control_plane_is_slow(scene: Scene) -> None:
+    """Before, the server was given no time to say that it is ready, and counted as not ready."""
+    await scene.query()
+    await asyncio.sleep(CACHE_SECONDS + 1)
+    scene.secrets.seconds = 1_000
+    scene.server.calls.clear()
+    observation = await scene.query()
+    assert (observation.ready, observation.labs) == (True, None)
+    assert observation.error.endswith("cannot be read: the control plane did not respond within 30 s")
+    assert scene.server.calls == {"information": 1}
+
+
+async def test_a_query_without_time_says_nothing_about_the_server() -> None:
+    """The process was suspended, for example."""
+    scene = Scene(query_timeout=0.0)
+    assert (await scene.query()).ready is None
+    assert scene.server.calls == {}
 
 
 async def test_a_refused_account_is_read_again_once(scene: Scene) -> None:

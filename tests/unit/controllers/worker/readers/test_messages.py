@@ -149,14 +149,32 @@ def request_for(seconds: bytes) -> bytes:
 @pytest.mark.parametrize(
     "body",
     [
-        *(b"", b"{", b"null", b"[3]", b'[{"number":1}]', b'{"a":1}', b'[{"method":"deregister_license","query":{}}]'),
-        *(b"[" * 100_000, b"[" + b"9" * 5_000 + b"]"),
-        *map(request_for, (b"0", b"1e999", b"NaN", b"1" + b"0" * 400)),
+        *(b"", b"{", b"null", b"[3]", b'{"a":1}', b'[{"method":"deregister_license","query":{}}]'),
+        *(b"[" * 100_000, b"[" + b"9" * 5_000 + b"]", b'[{"number":1,"query":{}}]'),
     ],
 )
 def test_other_requests_are_invalid(body: bytes) -> None:
     with pytest.raises(InvalidMessageError):
         decode_requests(body)
+
+
+@pytest.mark.parametrize("seconds", [b"0", b"-0.01", b"1e999", b"NaN", b"1" + b"0" * 400])
+def test_one_request_that_is_invalid_is_its_own_result(seconds: bytes) -> None:
+    """Before, the whole body was: up to fifty reads of other servers."""
+    good = ReadRequest(2, "", None, 10.0, ServerQuery(ADDRESS))
+    body = json.dumps([json.loads(request_for(seconds))[0], json.loads(encode_requests([good]))[0]]).encode()
+    failed, decoded = decode_requests(body)
+    assert decoded == good
+    assert isinstance(failed, ReadResult)
+    assert (failed.number, type(failed.error)) == (1, CMLPollerError)
+    assert decode_result(encode_result(failed)).number == 1
+
+
+def test_a_request_for_metrics_that_is_invalid_is_its_own_result() -> None:
+    (failed,) = decode_requests(b'[{"number":1}]')
+    assert isinstance(failed, ReadResult)
+    assert isinstance(failed.error, ReadFailedError)
+    assert "KeyError: 'seconds'" in str(failed.error)
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,30 @@ async def test_an_unexpected_error_of_one_server_is_its_own_and_its_reader_is_us
         assert scene.of("two") == [odd, *others], "it is not avoided"
 
 
+async def test_a_read_without_time_left_costs_only_itself() -> None:
+    """Before, the replica refused all reads of its batch, and was avoided for ten seconds."""
+    async with a_scene("one", "two") as scene:
+        late, *others = its = scene.of("two")
+        reads = [scene.read(late, seconds=-0.01), *(scene.read(address) for address in others)]
+        failed, *rest = await asyncio.gather(*reads, return_exceptions=True)
+        assert isinstance(failed, CMLPollerError)
+        assert "no time was left" in str(failed)
+        assert not any(isinstance(each, BaseException) for each in rest)
+        assert (scene.leader.read, scene.of("two")) == (set(), its), "it is not avoided"
+
+
+async def test_a_read_that_a_replica_does_not_understand_costs_only_itself() -> None:
+    async with a_scene("one", "two") as scene:
+        odd, *others = its = scene.of("two")
+        query = ServerQuery(odd, DEFAULT, nodes_before=7)  # type: ignore[arg-type]
+        reads = [scene.client.read_server(query, 45), *(scene.read(address) for address in others)]
+        failed, *rest = await asyncio.gather(*reads, return_exceptions=True)
+        assert isinstance(failed, CMLPollerError)
+        assert "the reader does not understand the request" in str(failed)
+        assert not any(isinstance(each, BaseException) for each in rest)
+        assert (scene.leader.read, scene.of("two")) == (set(), its), "it is not avoided"
+
+
 async def test_an_address_that_another_instance_has_now_gets_a_new_session() -> None:
     async with a_scene("one", "two") as scene:
         (server, *_) = scene.of("two")
