@@ -51,6 +51,13 @@ class NotSendingError(Exception):
     """Nothing may be sent any more: another control plane sends, or the subscription was deleted."""
 
 
+class UnreadableStateError(Exception):
+    """It is not known how far a subscription has come."""
+
+    def __init__(self) -> None:
+        super().__init__("the record of its deliveries cannot be read; delete the subscription and create it again")
+
+
 @dataclass(slots=True)
 class LoadedState:
     """The state of a subscription with the revision it was read with."""
@@ -60,9 +67,14 @@ class LoadedState:
 
 
 async def load_state(store: Store, subscription_id: str) -> LoadedState | None:
-    """How far a subscription has come; None if it was deleted."""
+    """How far a subscription has come; None if it was deleted. Raises `UnreadableStateError`."""
     stored = await store.get(DELIVERY_STATES, subscription_id)
-    return None if stored is None else LoadedState(DeliveryState.model_validate_json(stored.body), stored.revision)
+    if stored is None:
+        return None
+    try:
+        return LoadedState(DeliveryState.model_validate_json(stored.body), stored.revision)
+    except ValueError:
+        raise UnreadableStateError from None
 
 
 def dead_letter_put(letter: DeadLetter) -> Put:
@@ -84,6 +96,7 @@ class SubscriptionLane:
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self.subscription = subscription
+        self.problem = ""  # why nothing can be delivered, whatever the target responds
         self._store = store
         self._target = target
         self._digest_seconds = digest_seconds
@@ -123,10 +136,11 @@ class SubscriptionLane:
             except RevisionConflictError:
                 self._forget()
                 delay = 0.0
-            except StoreError:
+            except (StoreError, UnreadableStateError) as error:
                 delay = _STORE_BACKOFF.delay(self._store_failures)
                 self._store_failures += 1
                 self._forget()
+                self.problem = str(error) if isinstance(error, UnreadableStateError) else ""
             if delay != 0.0:
                 await self._pause(delay)
 
@@ -280,6 +294,7 @@ class SubscriptionLane:
             self._loaded = await load_state(self._store, self.subscription.id)
             if self._loaded is None:
                 raise NotSendingError
+            self.problem = ""
             self._read_through = self._loaded.state.cursor
             self._pending.clear()
         return self._loaded
@@ -292,7 +307,9 @@ class SubscriptionLane:
         while len(self._pending) < wanted:
             page = await self._store.read_journal(after=self._read_through, topics=[ALERT], limit=_PAGE)
             for entry in page:
-                alert = _read_alert(entry.body)
+                alert = read_alert(entry.body)
+                if alert is None:
+                    log.error("an alert of the journal cannot be read; it is not delivered", cursor=entry.cursor)
                 if alert is not None and self.subscription.filter.matches(alert):
                     self._pending.append(PendingAlert(entry.cursor, alert))
                 else:
@@ -317,12 +334,11 @@ class SubscriptionLane:
             return
 
 
-def _read_alert(body: bytes) -> Alert | None:
+def read_alert(body: bytes) -> Alert | None:
     """An alert of the journal; None if it cannot be read, for example one of a much newer version."""
     try:
         return Alert.model_validate_json(body)
     except ValueError:
-        log.error("an alert of the journal cannot be read; it is not delivered")
         return None
 
 

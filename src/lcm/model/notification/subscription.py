@@ -262,6 +262,7 @@ class SubscriptionStatus(LenientModel):
     """A subscription with its deliveries."""
 
     subscription: Subscription
+    problem: str = Field(default="", description="Why nothing can be delivered, whatever its target responds.")
     pending: int = Field(default=0, description="Alerts that wait for delivery; counted up to 1,000.")
     failing_since: UtcDatetime | None = None
     next_attempt_at: UtcDatetime | None = None
