@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.notifications.lane import SubscriptionLane
+from lcm.control_plane.notifications.lane import SubscriptionLane, end_failure
 from lcm.control_plane.notifications.messages import Links, Notification
 from lcm.control_plane.notifications.smtp import EmailTarget
 from lcm.control_plane.notifications.subscriptions import (
@@ -227,6 +227,10 @@ class NotificationSender(HostedService):
             answer, delivered = await target.send(notification), True
         except (DeliveryError, DecryptionError) as error:
             answer, delivered = str(error), False
+        if delivered:
+            await end_failure(self._store, subscription.id)
+            if subscription.id in self._lanes:
+                self._lanes[subscription.id].lane.wake()
         return DeliveryResult(delivered=delivered, answer=answer, seconds=round(clock.boottime() - began, 3))
 
     async def _run(self) -> None:

@@ -191,7 +191,7 @@ class SubscriptionService:
             subscription=subscription,
             problem=problem,
             pending=sum(map(subscription.filter.matches, alerts)),
-            failing_since=state.first_failed_at,
+            failing_since=state.failing_since or state.first_failed_at,
             next_attempt_at=state.next_attempt_at,
             delivered=state.delivered,
             dead_letters=sum(count for _, count, _ in counted),
