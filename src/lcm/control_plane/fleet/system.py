@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import CONTROLLER_REPORTS, INSTALLATION
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Put, StoreError
 from lcm.core import clock
 from lcm.model.fleet.state import Installation
@@ -99,8 +100,8 @@ class SystemService:
             )
             revision = None if stored is None else stored.revision
             tx.stage(Put(CONTROLLER_REPORTS, leader.controller, received.model_dump_json().encode(), revision))
-            before = () if stored is None else ReceivedControllerReport.model_validate_json(stored.body).report.leaks
-            tx.alert(leak_changes(before, report.leaks))
+            before = None if stored is None else read_or_skip(stored, ReceivedControllerReport, "controller report")
+            tx.alert(leak_changes(() if before is None else before.report.leaks, report.leaks))
             return received
 
         received = await self._context.unit_of_work.run_fenced(leader, attempt)
@@ -134,7 +135,9 @@ class SystemService:
         except StoreError:
             return latest
         for stored in page.items:
-            received = ReceivedControllerReport.model_validate_json(stored.body)
+            received = read_or_skip(stored, ReceivedControllerReport, "controller report")
+            if received is None:
+                continue  # the next report replaces it
             if received.controller not in latest or latest[received.controller].received_at < received.received_at:
                 latest[received.controller] = received  # another control plane received it
         return latest
