@@ -233,7 +233,11 @@ def leak_changes(
             for leak in leaks
         }
 
-    yield from _changes(findings(before), findings(after), "the instance is gone, or belongs to a worker")
+    yield from _changes(
+        findings(before),
+        findings(after),
+        "the instance is gone, belongs to a worker, or LCM no longer manages its region",
+    )
 
 
 def worker_subject(worker: Worker) -> AlertSubject:
