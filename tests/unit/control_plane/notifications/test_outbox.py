@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.fleet.breaker import close_breakers, open_breaker
@@ -14,6 +15,7 @@ from lcm.model.notification.alert import Alert, booking_changes, lablet_changes,
 from lcm.model.notification.subscription import AlertFilter, SubjectSelector
 from lcm.model.system import ControllerReport, LeakedInstanceReport, RegionReport, with_leaks_before
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
+from lcm.model.worker.maintenance import AnnouncedMaintenance
 from lcm.model.worker.status import WorkerStatus
 from tests.support.records.lablet_records import a_lablet
 from tests.support.records.worker_records import ANNA
@@ -21,6 +23,7 @@ from tests.support.records.workers import NOW, a_worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     import pytest
 
@@ -85,6 +88,24 @@ async def test_a_stuck_worker_that_fails_is_no_longer_stuck(desk: Desk) -> None:
     after = before.model_copy(update={"status": WorkerStatus.FAILED})
     changes = [(change.type, change.state) for change in worker_changes(before, after, "gone")]
     assert changes == [("worker_stuck", "resolved"), ("worker_failed", "raised")]
+
+
+def test_maintenance_that_is_brought_forward_is_raised_once_more() -> None:
+    def announced(due: datetime | None) -> Worker:
+        text = "retirement" if due is None else f"retirement from {due:%Y-%m-%d}"
+        conditions = with_condition((), ConditionType.MAINTENANCE, ConditionStatus.TRUE, now=NOW, message=text)
+        event = AnnouncedMaintenance(code="instance-retirement", not_before=due)
+        return a_worker(status=WorkerStatus.RUNNING, conditions=conditions, maintenance=event)
+
+    def changes(before: datetime | None, after: datetime | None) -> list[tuple[str, str]]:
+        found = worker_changes(announced(before), announced(after), "seen")
+        return [(each.state, each.finding.detail) for each in found]
+
+    next_week, tomorrow = NOW + timedelta(days=7), NOW + timedelta(days=1)
+    forward = f"brought forward from {next_week:%Y-%m-%d %H:%M} UTC: retirement from {tomorrow:%Y-%m-%d}"
+    assert changes(next_week, tomorrow) == [("raised", forward)]
+    for before, after in ((next_week, next_week), (tomorrow, next_week), (next_week, None), (None, next_week)):
+        assert changes(before, after) == []
 
 
 async def test_alerts_name_the_team_of_their_subject(desk: Desk) -> None:
