@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lcm.cloud.simulated.faults import DropFromReads, ExternalAction, ExternalChange, FailPage, HideInstances, Outage
+from lcm.control_plane.records.kinds import ALERT
+from lcm.model.notification.alert import Alert, AlertType
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, find_condition, is_condition_true
 from lcm.model.worker.status import WorkerStatus
 from tests.support.virtual.fleet import Fleet, a_fleet
@@ -225,3 +228,34 @@ async def test_a_wrong_aws_account_never_marks_a_worker(fleet: Fleet) -> None:
     await until_scans(fleet, 8)
     assert await lost(fleet, workers) == []
     assert fleet.controllers["one"].stats()["orphans_terminated_count"] == 0
+
+
+async def test_a_change_of_leader_neither_ends_nor_begins_a_leak() -> None:
+    """The first report of a leader comes before its first scan."""
+    async with a_fleet() as fleet:
+        worker = await create_running(fleet)
+        region, machine = fleet.world.regions[REGION], fleet.machine(worker)
+        tags = {**machine.tags, "lcm:worker_id": "w-gone"}
+        region.add(replace(machine, id="i-leak", serial=machine.serial + 100, tags=tags, _shown=None))
+        await asyncio.sleep(2 * INTERVAL)
+        assert await leak_alerts(fleet) == ["raised"]
+        await fleet.start("two")
+        assert fleet.controllers["one"].resign()
+        await fleet.until(lambda: fleet.controllers["two"].is_leader, "handed over", within=60)
+        await asyncio.sleep(INTERVAL)
+        assert await leak_alerts(fleet) == ["raised"]
+        fleet.world.inject_fault(REGION, ExternalChange(ExternalAction.TERMINATE, "i-leak"))
+        await asyncio.sleep(2 * INTERVAL)
+        assert await leak_alerts(fleet) == ["raised", "resolved"]
+
+
+async def create_running(fleet: Fleet) -> Worker:
+    fleet.cml.boot = 0.0
+    await fleet.start()
+    return await fleet.running()
+
+
+async def leak_alerts(fleet: Fleet) -> list[str]:
+    entries = await fleet.plane.services.context.store.read_journal(topics=[ALERT], limit=1000)
+    alerts = [Alert.model_validate_json(entry.body) for entry in entries]
+    return [alert.state.value for alert in alerts if alert.type is AlertType.INSTANCE_LEAKED]

@@ -20,10 +20,12 @@ from lcm.cloud.simulated.faults import (
     RescheduleMaintenance,
 )
 from lcm.cloud.types import HealthKind, InstanceState
+from lcm.control_plane.records.kinds import ALERT
 from lcm.core import clock
 from lcm.core.controller.config import ReconciliationConfig
 from lcm.model.lablet.record import CreateLabletRequest, LabletRequirements
 from lcm.model.lablet.status import LabletStatus
+from lcm.model.notification.alert import Alert
 from lcm.model.worker.conditions import ConditionType, find_condition, is_condition_true
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
@@ -157,6 +159,12 @@ async def test_an_event_that_is_brought_forward_and_canceled_is_followed() -> No
         fleet.world.inject_fault(worker.aws_region, CancelMaintenance(worker.instance_id))
         over = await until(fleet, worker, "-Maintenance")
         assert over.maintenance is None
+        entries = await fleet.plane.services.context.store.read_journal(topics=[ALERT], limit=100)
+        alerts = [Alert.model_validate_json(entry.body) for entry in entries]
+        assert [alert.state for alert in alerts] == ["raised", "raised", "resolved"]
+        was, will_be = (f"{alert.detail.split(' for ')[1]:.10}" for alert in alerts[:2])
+        assert will_be < was
+        assert alerts[1].detail.startswith(f"brought forward from {was} ")
 
 
 async def test_unreadable_health_changes_nothing_and_stops_no_other_region() -> None:

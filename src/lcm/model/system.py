@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -17,6 +17,9 @@ from lcm.model.base import (
 )
 from lcm.model.fleet.state import Breaker
 from lcm.model.worker.record import Hold
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 REPORT_INTERVAL_SECONDS = 15.0
 """How often a leading controller reports."""
@@ -45,6 +48,10 @@ class RegionReport(LenientModel):
         default=0.0, description="For how long no sweep of the region has been complete; 0 if the last one was."
     )
     trouble: MessageText = ""
+
+
+MAX_LEAKS = 100
+"""How many leaked instances a report lists."""
 
 
 class LeakedInstanceReport(LenientModel):
@@ -107,9 +114,42 @@ class ControllerReport(LenientModel):
     throttled: Annotated[dict[ShortText, NonNegativeInt], Field(max_length=20)] = Field(default_factory=dict)
     counters: Annotated[dict[ShortText, NonNegativeInt], Field(max_length=100)] = Field(default_factory=dict)
     regions: Annotated[tuple[RegionReport, ...], Field(max_length=100)] = ()
-    leaks: Annotated[tuple[LeakedInstanceReport, ...], Field(max_length=100)] = ()
+    leaks: Annotated[tuple[LeakedInstanceReport, ...], Field(max_length=MAX_LEAKS)] = Field(
+        default=(), description="Ordered by region and instance; the first of them, if there are more."
+    )
     leaks_total: NonNegativeInt = 0
+    scanned_regions: Annotated[tuple[ShortText, ...], Field(max_length=100)] | None = Field(
+        default=None,
+        description="The regions that this leader has scanned for leaks; null: all. Of others nothing is known.",
+    )
     discovery: DiscoveryPlan | None = None
+
+
+def with_leaks_before(report: ControllerReport, before: Iterable[LeakedInstanceReport]) -> ControllerReport:
+    """The report, and of the leaks before it those of which it does not say whether they are gone.
+
+    A new leader scans a few seconds after its first report. Of a list that was cut, nothing is known behind its end.
+    Leaks that are known stay in the list rather than new ones, so that they do not take turns in it.
+    """
+    listed = {leak.instance_id for leak in report.leaks}
+    managed = {region.name for region in report.regions}
+    end = max(map(_leak_order, report.leaks)) if report.leaks_total > len(report.leaks) > 0 else None
+    known, unscanned, behind_end = [], [], []
+    for leak in before:
+        if leak.instance_id in listed:
+            known.append(leak.instance_id)
+        elif report.scanned_regions is not None and leak.region not in report.scanned_regions:
+            unscanned += [leak] if leak.region in managed else []
+        elif end is not None and _leak_order(leak) > end:
+            behind_end.append(leak)
+    kept = [*(leak for leak in report.leaks if leak.instance_id in known), *unscanned, *behind_end]
+    kept = [*kept, *(leak for leak in report.leaks if leak.instance_id not in known)][:MAX_LEAKS]
+    total = max(report.leaks_total + len(unscanned), len(kept))
+    return report.model_copy(update={"leaks": tuple(sorted(kept, key=_leak_order)), "leaks_total": total})
+
+
+def _leak_order(leak: LeakedInstanceReport) -> tuple[str, str]:
+    return leak.region, leak.instance_id
 
 
 class ControllerVerdict(CaseInsensitiveEnum):

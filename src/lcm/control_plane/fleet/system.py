@@ -14,12 +14,14 @@ from prometheus_client.registry import Collector
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import CONTROLLER_REPORTS, INSTALLATION
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Put, StoreError
 from lcm.core import clock
 from lcm.model.fleet.state import Installation
 from lcm.model.notification.alert import leak_changes
 from lcm.model.problems import ProblemCode
 from lcm.model.system import (
+    MAX_LEAKS,
     ControllerHealth,
     ControlPlaneHealth,
     MirrorHealth,
@@ -28,6 +30,7 @@ from lcm.model.system import (
     StreamHealth,
     SystemHealth,
     assess_controller,
+    with_leaks_before,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +51,6 @@ if TYPE_CHECKING:
     from lcm.model.worker.cost import HourlyCost
 
 
-_MAX_LEAKS = 100
 _COST_TIMEOUT_SECONDS = 2.0
 
 
@@ -94,13 +96,17 @@ class SystemService:
 
         async def attempt(tx: Transaction) -> ReceivedControllerReport:
             stored = await tx.store.get(CONTROLLER_REPORTS, leader.controller)
+            before = None if stored is None else read_or_skip(stored, ReceivedControllerReport, "controller report")
+            leaks = () if before is None else before.report.leaks
             received = ReceivedControllerReport(
-                controller=leader.controller, term=leader.term, received_at=tx.now, report=report
+                controller=leader.controller,
+                term=leader.term,
+                received_at=tx.now,
+                report=with_leaks_before(report, leaks),
             )
             revision = None if stored is None else stored.revision
             tx.stage(Put(CONTROLLER_REPORTS, leader.controller, received.model_dump_json().encode(), revision))
-            before = () if stored is None else ReceivedControllerReport.model_validate_json(stored.body).report.leaks
-            tx.alert(leak_changes(before, report.leaks))
+            tx.alert(leak_changes(leaks, received.report.leaks))
             return received
 
         received = await self._context.unit_of_work.run_fenced(leader, attempt)
@@ -123,7 +129,7 @@ class SystemService:
             hold=summary.hold,
             held_workers=summary.held_workers,
             breakers=summary.breakers,
-            leaks=tuple(leaks[:_MAX_LEAKS]),
+            leaks=tuple(leaks[:MAX_LEAKS]),
             leaks_total=sum(received.report.leaks_total for received in reports.values()),
         )
 
@@ -134,7 +140,9 @@ class SystemService:
         except StoreError:
             return latest
         for stored in page.items:
-            received = ReceivedControllerReport.model_validate_json(stored.body)
+            received = read_or_skip(stored, ReceivedControllerReport, "controller report")
+            if received is None:
+                continue  # the next report replaces it
             if received.controller not in latest or latest[received.controller].received_at < received.received_at:
                 latest[received.controller] = received  # another control plane received it
         return latest

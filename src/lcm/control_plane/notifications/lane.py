@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -45,10 +46,18 @@ _STORE_BACKOFF: Final = Backoff(base=0.5, max_delay=15.0)
 _PAGE: Final = 100
 _UNREAD_AFTER_SKIPPED: Final = 500
 _SAVE_SECONDS: Final = 0.5
+_RECHECK_SECONDS: Final = 30.0
 
 
 class NotSendingError(Exception):
     """Nothing may be sent any more: another control plane sends, or the subscription was deleted."""
+
+
+class UnreadableStateError(Exception):
+    """It is not known how far a subscription has come."""
+
+    def __init__(self) -> None:
+        super().__init__("the record of its deliveries cannot be read; delete the subscription and create it again")
 
 
 @dataclass(slots=True)
@@ -60,9 +69,23 @@ class LoadedState:
 
 
 async def load_state(store: Store, subscription_id: str) -> LoadedState | None:
-    """How far a subscription has come; None if it was deleted."""
+    """How far a subscription has come; None if it was deleted. Raises `UnreadableStateError`."""
     stored = await store.get(DELIVERY_STATES, subscription_id)
-    return None if stored is None else LoadedState(DeliveryState.model_validate_json(stored.body), stored.revision)
+    if stored is None:
+        return None
+    try:
+        return LoadedState(DeliveryState.model_validate_json(stored.body), stored.revision)
+    except ValueError:
+        raise UnreadableStateError from None
+
+
+async def end_failure(store: Store, subscription_id: str) -> None:
+    """A target that has accepted what a person sent fails no more, unless a notification is being retried."""
+    with suppress(StoreError, UnreadableStateError):  # it was sent, whatever is known of other deliveries
+        loaded = await load_state(store, subscription_id)
+        if loaded is not None and loaded.state.failing_since is not None and not loaded.state.attempts:
+            body = loaded.state.model_copy(update={"failing_since": None}).model_dump_json().encode()
+            await store.commit([Put(DELIVERY_STATES, subscription_id, body, loaded.revision)])
 
 
 def dead_letter_put(letter: DeadLetter) -> Put:
@@ -84,6 +107,7 @@ class SubscriptionLane:
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self.subscription = subscription
+        self.problem = ""  # why nothing can be delivered, whatever the target responds
         self._store = store
         self._target = target
         self._digest_seconds = digest_seconds
@@ -100,7 +124,7 @@ class SubscriptionLane:
     @property
     def failing_since(self) -> datetime | None:
         """Since when nothing was delivered; None if the last delivery succeeded."""
-        return self._loaded.state.first_failed_at if self._loaded is not None else None
+        return _failing_since(self._loaded.state) if self._loaded is not None else None
 
     @property
     def oldest_pending(self) -> datetime | None:
@@ -123,10 +147,11 @@ class SubscriptionLane:
             except RevisionConflictError:
                 self._forget()
                 delay = 0.0
-            except StoreError:
+            except (StoreError, UnreadableStateError) as error:
                 delay = _STORE_BACKOFF.delay(self._store_failures)
                 self._store_failures += 1
                 self._forget()
+                self.problem = str(error) if isinstance(error, UnreadableStateError) else ""
             if delay != 0.0:
                 await self._pause(delay)
 
@@ -141,7 +166,11 @@ class SubscriptionLane:
         if not self._pending:
             await self.flush()
             await self._save_skipped(loaded)
-            return None
+            if self.failing_since is None:
+                return None
+            # A test that a person sends may have ended it: the control plane that served the request recorded that.
+            self._forget()
+            return _RECHECK_SECONDS if _failing_since((await self._load()).state) is not None else None
         choice = choose(loaded.state, self._pending_list(), now, self._digest_seconds)
         if isinstance(choice, Wait):
             await self.flush()
@@ -179,6 +208,7 @@ class SubscriptionLane:
     async def _record_failure(self, loaded: LoadedState, choice: Send, error: DeliveryError) -> None:
         now, state, notification = clock.now(), loaded.state, choice.notification
         since, attempts = state.first_failed_at or now, state.attempts + 1
+        failing_since = _failing_since(state) or now
         expired = notification.alerts[0].at + RETRY_FOR <= clock.earliest_now()
         NOTIFICATIONS.labels(self.subscription.target.value, DeliveryOutcome.FAILED.value).inc()
         if not expired and not error.rejected:
@@ -188,6 +218,7 @@ class SubscriptionLane:
                 loaded,
                 attempts=attempts,
                 first_failed_at=since,
+                failing_since=failing_since,
                 next_attempt_at=now + timedelta(seconds=delay),
                 failed=state.failed + 1,
                 recent=_with_attempt(state.recent, attempt),
@@ -208,7 +239,8 @@ class SubscriptionLane:
             at=now,
         )
         attempt = _attempt(given_up.notification, DeliveryOutcome.DEAD, str(error), attempts, now)
-        after: dict[str, Any] = {"failed": state.failed + 1, "dead": state.dead + 1}
+        counts = {"failed": state.failed + 1, "dead": state.dead + 1}
+        after: dict[str, Any] = {**counts, "failing_since": failing_since}
         if expired:  # the target still fails: the next attempt waits as long as before
             after["first_failed_at"], after["attempts"] = since, attempts
             after["next_attempt_at"] = now + timedelta(seconds=RETRY_BACKOFF.delay(state.attempts))
@@ -243,6 +275,7 @@ class SubscriptionLane:
             "cursor": through,
             "attempts": 0,
             "first_failed_at": None,
+            "failing_since": None,
             "next_attempt_at": None,
             "digest_through": None,
             "recent": _with_attempt(loaded.state.recent, attempt),
@@ -280,6 +313,7 @@ class SubscriptionLane:
             self._loaded = await load_state(self._store, self.subscription.id)
             if self._loaded is None:
                 raise NotSendingError
+            self.problem = ""
             self._read_through = self._loaded.state.cursor
             self._pending.clear()
         return self._loaded
@@ -292,7 +326,9 @@ class SubscriptionLane:
         while len(self._pending) < wanted:
             page = await self._store.read_journal(after=self._read_through, topics=[ALERT], limit=_PAGE)
             for entry in page:
-                alert = _read_alert(entry.body)
+                alert = read_alert(entry.body)
+                if alert is None:
+                    log.error("an alert of the journal cannot be read; it is not delivered", cursor=entry.cursor)
                 if alert is not None and self.subscription.filter.matches(alert):
                     self._pending.append(PendingAlert(entry.cursor, alert))
                 else:
@@ -317,12 +353,15 @@ class SubscriptionLane:
             return
 
 
-def _read_alert(body: bytes) -> Alert | None:
+def _failing_since(state: DeliveryState) -> datetime | None:
+    return state.failing_since or state.first_failed_at  # earlier versions have the second alone
+
+
+def read_alert(body: bytes) -> Alert | None:
     """An alert of the journal; None if it cannot be read, for example one of a much newer version."""
     try:
         return Alert.model_validate_json(body)
     except ValueError:
-        log.error("an alert of the journal cannot be read; it is not delivered")
         return None
 
 

@@ -32,5 +32,7 @@ class NotificationCollector(Collector):
             "lcm_notification_lag_seconds", "Age of the oldest alert that waits for its delivery", value=status.lag
         )
         yield GaugeMetricFamily(
-            "lcm_notification_targets_failing", "Subscriptions whose last delivery failed", value=len(status.failing)
+            "lcm_notification_targets_failing",
+            "Subscriptions whose last delivery failed, or that cannot be sent",
+            value=len(status.failing),
         )

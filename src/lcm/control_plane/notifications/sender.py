@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.notifications.lane import SubscriptionLane
+from lcm.control_plane.notifications.lane import SubscriptionLane, end_failure
 from lcm.control_plane.notifications.messages import Links, Notification
 from lcm.control_plane.notifications.smtp import EmailTarget
 from lcm.control_plane.notifications.subscriptions import (
     PREVIOUS_SECRET,
     SIGNING_SECRET,
+    UNREADABLE,
     URL,
     read_target_secrets,
 )
 from lcm.control_plane.notifications.targets import DeliveryError, HttpTarget
 from lcm.control_plane.records.kinds import ALERT, AUDIT, DEAD_LETTERS, SUBSCRIPTIONS, find_all
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.secrets.encryption import DecryptionError, Secret
 from lcm.control_plane.store.port import Delete, StoreError
 from lcm.core import clock
@@ -125,6 +127,7 @@ class NotificationSender(HostedService):
         self._targets = targets
         self._lanes: dict[str, _Lane] = {}
         self._problems: dict[str, str] = {}  # subscriptions that cannot be sent, and why
+        self._unreadable: dict[str, int] = {}  # by id: the revision that cannot be read
         self._changed = asyncio.Event()
         self._sending = False
         self._problem = ""
@@ -166,19 +169,19 @@ class NotificationSender(HostedService):
         now = clock.now()
         oldest = [each.lane.oldest_pending for each in self._lanes.values()]
         waiting = [now - since for since in oldest if since is not None]
-        failing = [each.lane.subscription.name for each in self._lanes.values() if each.lane.failing_since is not None]
+        failing = {each.lane.subscription.name for each in self._lanes.values() if each.lane.failing_since is not None}
         return SenderStatus(
             sending=self._sending,
             subscriptions=len(self._lanes),
             lag=max((each.total_seconds() for each in waiting), default=0.0),
-            failing=tuple(sorted(failing)),
+            failing=tuple(sorted(failing | self._all_problems().keys())),
             problem="; ".join(self.degradation()),
         )
 
     def degradation(self) -> list[str]:
         """Degraded while the sender cannot work, or while a target has failed for some time."""
         reasons = [f"notifications: {self._problem}"] if self._problem else []
-        reasons += [f"notifications: {name}: {why}" for name, why in sorted(self._problems.items())]
+        reasons += [f"notifications: {name}: {why}" for name, why in sorted(self._all_problems().items())]
         now = clock.now()
         for each in sorted(self._lanes.values(), key=lambda lane: lane.lane.subscription.name):
             since = each.lane.failing_since
@@ -186,6 +189,10 @@ class NotificationSender(HostedService):
                 name = each.lane.subscription.name
                 reasons.append(f"notifications: {name} cannot be delivered since {since:%Y-%m-%d %H:%M} UTC")
         return reasons
+
+    def _all_problems(self) -> dict[str, str]:
+        lanes = {each.lane.subscription.name: each.lane.problem for each in self._lanes.values() if each.lane.problem}
+        return {**self._problems, **lanes}
 
     async def send_test(self, subscription: Subscription, actor: Actor) -> DeliveryResult:
         """Send a test notification now and report what the target responded."""
@@ -205,7 +212,7 @@ class NotificationSender(HostedService):
     async def send_letter(self, subscription: Subscription, letter_id: str, actor: Actor) -> DeliveryResult:
         """Send a dead letter again, with the same id. It is deleted once it is delivered."""
         stored = await self._store.get(DEAD_LETTERS, letter_id)
-        letter = None if stored is None else DeadLetter.model_validate_json(stored.body)
+        letter = None if stored is None else read_or_skip(stored, DeadLetter, "dead letter")
         if letter is None or letter.subscription_id != subscription.id:
             raise ProblemError(ProblemCode.NOT_FOUND, f"there is no dead letter {letter_id} of {subscription.name}")
         result = await self._send_once(subscription, Notification(letter.notification_id, letter.alerts))
@@ -220,6 +227,10 @@ class NotificationSender(HostedService):
             answer, delivered = await target.send(notification), True
         except (DeliveryError, DecryptionError) as error:
             answer, delivered = str(error), False
+        if delivered:
+            await end_failure(self._store, subscription.id)
+            if subscription.id in self._lanes:
+                self._lanes[subscription.id].lane.wake()
         return DeliveryResult(delivered=delivered, answer=answer, seconds=round(clock.boottime() - began, 3))
 
     async def _run(self) -> None:
@@ -240,11 +251,12 @@ class NotificationSender(HostedService):
         wanted = await self._enabled()
         if not wanted and not self._lanes:
             self._sending = False
-            self._problems.clear()
+            self._problems = dict.fromkeys(self._unreadable, UNREADABLE)
             return
         self._sending = await self._lease.acquire()
         if not self._sending:
             await self._stop_lanes(list(self._lanes))
+            self._problems.clear()
             return
         outdated = [
             lane_id
@@ -252,16 +264,21 @@ class NotificationSender(HostedService):
             if lane_id not in wanted or wanted[lane_id][1] != each.revision or each.task.done() or _is_expired(each)
         ]
         await self._stop_lanes(outdated)
-        self._problems.clear()
+        self._problems = dict.fromkeys(self._unreadable, UNREADABLE)
         for lane_id, (subscription, revision) in wanted.items():
             if lane_id not in self._lanes:
                 await self._start_lane(subscription, revision)
 
     async def _enabled(self) -> dict[str, tuple[Subscription, int]]:
+        """The subscriptions to deliver. One that cannot be read is named in `degradation`, and stops no other."""
         found: dict[str, tuple[Subscription, int]] = {}
+        logged, self._unreadable = self._unreadable, {}
         async for stored in find_all(self._store, SUBSCRIPTIONS):
-            subscription = Subscription.model_validate_json(stored.body)
-            if subscription.enabled and subscription.target.is_known:
+            is_known = logged.get(stored.id) == stored.revision
+            subscription = None if is_known else read_or_skip(stored, Subscription, "subscription")
+            if subscription is None:
+                self._unreadable[stored.id] = stored.revision
+            elif subscription.enabled and subscription.target.is_known:
                 found[stored.id] = (subscription, stored.revision)
         return found
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.notifications.lane import load_state
+from lcm.control_plane.notifications.lane import UnreadableStateError, load_state, read_alert
 from lcm.control_plane.notifications.signing import new_signing_secret
 from lcm.control_plane.records.idempotency import find_response, store_response
 from lcm.control_plane.records.kinds import (
@@ -21,12 +21,12 @@ from lcm.control_plane.records.kinds import (
     SUBSCRIPTIONS,
     find_all,
 )
-from lcm.control_plane.secrets.encryption import Secret, SecretLocation
+from lcm.control_plane.records.readable import read_or_skip
+from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretLocation
 from lcm.control_plane.store.port import Delete, Put, Sort, Where
 from lcm.control_plane.teams.selection import find_team_ids, read_team_names
 from lcm.core import clock
 from lcm.model.base import Page
-from lcm.model.notification.alert import Alert
 from lcm.model.notification.subscription import (
     CreatedSubscription,
     DeadLetter,
@@ -39,13 +39,14 @@ from lcm.model.notification.subscription import (
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.secrets.encryption import SecretBox
-    from lcm.control_plane.store.port import Store
+    from lcm.control_plane.store.port import JournalEntry, Store, StoredDocument
     from lcm.model.audit import Actor
     from lcm.model.notification.subscription import AlertFilter, CreateSubscriptionRequest, EditSubscriptionRequest
 
@@ -55,7 +56,9 @@ PREVIOUS_SECRET: Final = "previous_signing_secret"  # noqa: S105 - the name of a
 PREVIOUS_SECRET_FOR: Final = timedelta(hours=24)
 MAX_SUBSCRIPTIONS: Final = 200
 DEAD_LETTER_RETENTION: Final = timedelta(days=30)
+UNREADABLE: Final = "its record cannot be read; delete it with DELETE /api/subscriptions/ID and create it again"
 _MAX_PENDING_COUNTED: Final = 1000
+_CIPHERTEXTS: Final = TypeAdapter(dict[str, str])
 
 
 def public_address(url: str) -> str:
@@ -162,11 +165,12 @@ class SubscriptionService:
         return await self._context.unit_of_work.run(actor, attempt)
 
     async def delete(self, actor: Actor, subscription_id: str) -> Subscription:
-        """Delete a subscription with its secrets, its deliveries and its dead letters."""
+        """Delete a subscription with its secrets, its deliveries and its dead letters, also if it cannot be read."""
 
         async def attempt(tx: Transaction) -> Subscription:
-            before, revision = await _read(tx.store, subscription_id)
-            tx.stage(Delete(SUBSCRIPTIONS, subscription_id, revision))
+            found = await _get_stored(tx.store, subscription_id)
+            before = read_or_skip(found, Subscription, "subscription") or _unreadable(subscription_id, tx.now)
+            tx.stage(Delete(SUBSCRIPTIONS, subscription_id, found.revision))
             for kind in (SUBSCRIPTION_SECRETS, DELIVERY_STATES):
                 stored = await tx.store.get(kind, subscription_id)
                 if stored is not None:
@@ -186,17 +190,25 @@ class SubscriptionService:
     async def statuses(self) -> list[SubscriptionStatus]:
         """All subscriptions by name, with their last deliveries."""
         page = await self._store.find(SUBSCRIPTIONS, sort=Sort("name"), limit=MAX_SUBSCRIPTIONS)
-        return [await self._status(Subscription.model_validate_json(stored.body)) for stored in page.items]
+        found = [read_or_skip(stored, Subscription, "subscription") for stored in page.items]
+        return [await self._status(subscription) for subscription in found if subscription is not None]
 
     async def _status(self, subscription: Subscription) -> SubscriptionStatus:
-        loaded = await load_state(self._store, subscription.id)
-        state = loaded.state if loaded is not None else DeliveryState(subscription_id=subscription.id)
-        waiting = await self._store.read_journal(after=state.cursor, topics=[ALERT], limit=_MAX_PENDING_COUNTED)
+        problem, state = "", DeliveryState(subscription_id=subscription.id)
+        waiting: Sequence[JournalEntry] = ()
+        try:
+            loaded = await load_state(self._store, subscription.id)
+            state = loaded.state if loaded is not None else state
+            waiting = await self._store.read_journal(after=state.cursor, topics=[ALERT], limit=_MAX_PENDING_COUNTED)
+        except UnreadableStateError as error:
+            problem = str(error)
         counted = await self._store.count_by(DEAD_LETTERS, ["subscription_id"], _letters_of(subscription.id))
+        alerts = [alert for entry in waiting if (alert := read_alert(entry.body)) is not None]
         return SubscriptionStatus(
             subscription=subscription,
-            pending=sum(subscription.filter.matches(Alert.model_validate_json(entry.body)) for entry in waiting),
-            failing_since=state.first_failed_at,
+            problem=problem,
+            pending=sum(map(subscription.filter.matches, alerts)),
+            failing_since=state.failing_since or state.first_failed_at,
             next_attempt_at=state.next_attempt_at,
             delivered=state.delivered,
             dead_letters=sum(count for _, count, _ in counted),
@@ -210,8 +222,8 @@ class SubscriptionService:
         page = await self._store.find(
             DEAD_LETTERS, _letters_of(subscription_id), sort=Sort("at", descending=True), after=cursor, limit=limit
         )
-        letters = tuple(DeadLetter.model_validate_json(stored.body) for stored in page.items)
-        return Page(items=letters, next_cursor=page.next_cursor)
+        letters = [read_or_skip(stored, DeadLetter, "dead letter") for stored in page.items]
+        return Page(items=tuple(each for each in letters if each is not None), next_cursor=page.next_cursor)
 
     def _stage_secrets(self, tx: Transaction, subscription_id: str, secrets: Mapping[str, str | None]) -> None:
         body = _encrypted(self._context.secret_box, subscription_id, secrets, {})
@@ -240,7 +252,10 @@ def subscription_put(subscription: Subscription, revision: int | None) -> Put:
 async def read_target_secrets(store: Store, box: SecretBox, subscription_id: str) -> dict[str, Secret]:
     """The URL and the signing secrets of a subscription; raises `DecryptionError`."""
     stored = await store.get(SUBSCRIPTION_SECRETS, subscription_id)
-    ciphertexts: dict[str, str] = {} if stored is None else json.loads(stored.body)
+    try:
+        ciphertexts = {} if stored is None else _CIPHERTEXTS.validate_json(stored.body)
+    except ValidationError:
+        raise DecryptionError("its URL and signing secrets cannot be read; create the subscription again") from None
     return {name: box.decrypt(text, _location(subscription_id, name)) for name, text in ciphertexts.items()}
 
 
@@ -255,10 +270,31 @@ async def delete_expired_letters(store: Store) -> int:
 
 
 async def _read(store: Store, subscription_id: str) -> tuple[Subscription, int]:
+    stored = await _get_stored(store, subscription_id)
+    try:
+        return Subscription.model_validate_json(stored.body), stored.revision
+    except ValidationError:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"{subscription_id}: {UNREADABLE}") from None
+
+
+async def _get_stored(store: Store, subscription_id: str) -> StoredDocument:
     stored = await store.get(SUBSCRIPTIONS, subscription_id)
     if stored is None:
         raise ProblemError(ProblemCode.NOT_FOUND, f"there is no subscription {subscription_id}")
-    return Subscription.model_validate_json(stored.body), stored.revision
+    return stored
+
+
+def _unreadable(subscription_id: str, now: datetime) -> Subscription:
+    """What is known of a subscription that cannot be read, for the response to its deletion."""
+    return Subscription(
+        id=subscription_id,
+        name=subscription_id,
+        target=TargetKind.carry("unknown"),
+        address="",
+        enabled=False,
+        created_at=now,
+        updated_at=now,
+    )
 
 
 async def _with_team_ids(store: Store, wanted: AlertFilter) -> AlertFilter:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import structlog
 
 from lcm.control_plane.records.kinds import OPEN_ALERTS, find_all
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Delete, Put, StoreError
 from lcm.core import clock
 from lcm.core.hosting import HostedService, cancel_and_wait
@@ -22,7 +23,8 @@ from lcm.model.audit import Actor, ActorKind
 from lcm.model.notification.alert import AlertChange, AlertState, AlertSubject, AlertType, Finding, SubjectKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence, Set
+    from datetime import datetime
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.fleet.system import MirrorStatus, SystemService
@@ -36,6 +38,8 @@ log = structlog.get_logger(__name__)
 CHECK_SECONDS: Final = 15.0
 SILENT_AFTER: Final = timedelta(minutes=2)
 """How long a controller may not report before nobody seems to lead: longer than an election takes."""
+UNWATCHED_AFTER: Final = 60.0
+"""A longer pause between two checks, such as a suspension or an outage of the store, says nothing about controllers."""
 DEGRADED_SECONDS: Final = 60.0
 OUTAGE_NEWS_SECONDS: Final = 300.0
 """How long after an outage a control plane that begins to send still reports it: the one that sent then may be gone."""
@@ -48,6 +52,15 @@ _STORE: Final = AlertSubject(kind=SubjectKind.CONTROL_PLANE, id="store", name="s
 class _Outage:
     detail: str
     ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class _LastReport:
+    """The last report of a controller, and since when this process knows it."""
+
+    at: datetime
+    known_since: float
+    arrived: bool  # whether it came while this process watched: then the controller was there a moment ago
 
 
 class SystemAlerts(HostedService):
@@ -70,6 +83,8 @@ class SystemAlerts(HostedService):
         self._mirror_since: float | None = None
         self._store_since: float | None = None
         self._store_outage: _Outage | None = None  # one that is over and not recorded yet
+        self._last_reports: dict[str, _LastReport] = {}
+        self._watched_at: float | None = None
 
     async def start(self) -> None:
         """Check in the background."""
@@ -99,9 +114,9 @@ class SystemAlerts(HostedService):
                 finding = Finding(_STORE, self._store_outage.detail)
                 await self._context.unit_of_work.run(_ACTOR, partial(_record_outage, finding))
             self._store_outage = None
-        found = {**await self._silent_controllers(), **self._late_mirrors()}
-        stored = [each async for each in find_all(self._context.store, OPEN_ALERTS)]
-        for key in sorted({*found, *(_parse_key(each.id) for each in stored)}):
+        opened = {_parse_key(each.id) async for each in find_all(self._context.store, OPEN_ALERTS)}
+        found = {**await self._silent_controllers(opened), **self._late_mirrors()}
+        for key in sorted({*found, *opened}):
             await self._context.unit_of_work.run(_ACTOR, partial(_settle, key, found.get(key)))
 
     def _watch_store(self) -> None:
@@ -115,15 +130,29 @@ class SystemAlerts(HostedService):
                 self._store_outage = _Outage(f"the store took no writes for {seconds:.0f} s", now)
             self._store_since = None
 
-    async def _silent_controllers(self) -> Findings:
-        now = clock.now()
-        return {
-            (AlertType.NO_LEADER, each.name): Finding(
-                AlertSubject(kind=SubjectKind.CONTROLLER, id=each.name, name=each.name), each.said
-            )
-            for each in (await self._system.health()).controllers
-            if each.reported_at is not None and now - each.reported_at >= SILENT_AFTER
-        }
+    async def _silent_controllers(self, opened: Set[tuple[AlertType, str]]) -> Findings:
+        """Controllers from which no report came for some time while this process watched.
+
+        The age of a stored report does not say that: after an outage of everything, or when clocks differ, all are old.
+        Until a controller was watched for long enough, an alert about it stays as it is.
+        """
+        now = clock.boottime()
+        if self._watched_at is None or now - self._watched_at > UNWATCHED_AFTER:
+            self._last_reports.clear()
+        self._watched_at = now
+        silent: dict[tuple[AlertType, str], Finding] = {}
+        for each in (await self._system.health()).controllers:
+            if each.reported_at is None:
+                continue
+            last = self._last_reports.get(each.name)
+            if last is None or last.at != each.reported_at:
+                last = self._last_reports[each.name] = _LastReport(each.reported_at, now, arrived=last is not None)
+            key = AlertType.NO_LEADER, each.name
+            if now - last.known_since >= SILENT_AFTER.total_seconds() or (not last.arrived and key in opened):
+                silent[key] = Finding(
+                    AlertSubject(kind=SubjectKind.CONTROLLER, id=each.name, name=each.name), each.said
+                )
+        return silent
 
     def _late_mirrors(self) -> Findings:
         reasons = list(dict.fromkeys(reason for mirror in self._mirrors for reason in mirror.degradation()))
@@ -154,7 +183,9 @@ async def _settle(key: tuple[AlertType, str], finding: Finding | None, tx: Trans
         tx.alert([AlertChange(alert_type, AlertState.RAISED, finding)])
     elif stored is not None:
         tx.stage(Delete(OPEN_ALERTS, document_id, stored.revision))
-        subject = AlertSubject.model_validate_json(stored.body)
+        kind = SubjectKind.CONTROLLER if alert_type is AlertType.NO_LEADER else SubjectKind.CONTROL_PLANE
+        known = AlertSubject(kind=kind, id=subject_id, name=subject_id)
+        subject = read_or_skip(stored, AlertSubject, "open alert") or known
         tx.alert([AlertChange(alert_type, AlertState.RESOLVED, Finding(subject, "it is over"))])
 
 

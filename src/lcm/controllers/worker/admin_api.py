@@ -12,7 +12,7 @@ from lcm.controllers.common.status_report import leadership_and_queue_stats
 from lcm.controllers.worker.readers.routes import MAX_READS_BYTES, READ_PATH, reader_routes
 from lcm.core import clock
 from lcm.core.text import single_line
-from lcm.model.system import LeakedInstanceReport, RegionReport
+from lcm.model.system import MAX_LEAKS, LeakedInstanceReport, RegionReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,7 +99,6 @@ def _timestamp(moment: datetime) -> str:
 
 
 CALLED_SERVICES = ("aws", "cml", "control-plane")
-MAX_LEAKS = 100
 _MAX_LINE = 500
 
 
@@ -120,6 +119,7 @@ def status_details(reconciler: WorkerReconciler) -> dict[str, Any]:
             for leak in leaks[:MAX_LEAKS]
         ),
         "leaks_total": len(leaks),
+        "scanned_regions": () if reconciler.discovery is None else reconciler.discovery.leaks.scanned_regions,
         "discovery": None if reconciler.discovery is None else reconciler.discovery.plan(),
     }
 

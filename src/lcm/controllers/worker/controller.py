@@ -282,6 +282,8 @@ class WorkerReconciler(Controller["Worker"]):
         self._decision_reporter.forget()
         for region in self.regions.values():
             region.begin_term()
+        if self.discovery is not None:
+            self.discovery.leaks.begin_term()  # before the first report of the term
 
     def _on_pass_done(self, key: str, result: ReconciliationResult) -> None:
         """A pass without a response of the cloud verifies nothing: the startup sweep waits for a later one."""

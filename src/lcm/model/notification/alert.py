@@ -14,6 +14,7 @@ from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from datetime import datetime
 
     from lcm.model.booking.record import Booking
     from lcm.model.fleet.state import Breaker
@@ -134,6 +135,7 @@ class Finding:
 
     subject: AlertSubject
     detail: str = ""
+    due: datetime | None = None  # when it takes effect, if that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,11 @@ def leak_changes(
             for leak in leaks
         }
 
-    yield from _changes(findings(before), findings(after), "the instance is gone, or belongs to a worker")
+    yield from _changes(
+        findings(before),
+        findings(after),
+        "the instance is gone, belongs to a worker, or LCM no longer manages its region",
+    )
 
 
 def worker_subject(worker: Worker) -> AlertSubject:
@@ -265,7 +271,9 @@ def _worker_findings(worker: Worker | None, reason: str) -> dict[tuple[AlertType
     for alert_type, kind in _ALERTS_BY_CONDITION.items():
         found = find_condition(worker.conditions, kind)
         if found is not None and found.status is ConditionStatus.TRUE:
-            findings[alert_type, worker.id] = Finding(worker_subject(worker), found.message or found.reason)
+            announced = worker.maintenance if kind is ConditionType.MAINTENANCE else None
+            due = None if announced is None else announced.not_before
+            findings[alert_type, worker.id] = Finding(worker_subject(worker), found.message or found.reason, due)
     return findings
 
 
@@ -274,7 +282,8 @@ def _changes(
 ) -> Iterator[AlertChange]:
     """Resolved ones first: a worker that was stuck and has failed is no longer stuck.
 
-    Where a subject is edited meanwhile, whoever selects it no more must not wait for an end of which they never hear.
+    What was brought forward is raised once more: whoever planned for the first date must hear of it. Where a subject is
+    edited meanwhile, whoever selects it no more must not wait for an end of which they never hear.
     """
     for (alert_type, _), finding in ((key, each) for key, each in before.items() if key not in after):
         subject = finding.subject
@@ -282,6 +291,10 @@ def _changes(
     for (alert_type, _), finding in ((key, each) for key, each in after.items() if key not in before):
         yield AlertChange(alert_type, AlertState.RAISED, finding)
     for key, finding in after.items():
+        earlier = before[key].due if key in before else None
+        if earlier is not None and finding.due is not None and finding.due < earlier:
+            text = f"brought forward from {earlier:%Y-%m-%d %H:%M} UTC: {finding.detail}"
+            yield AlertChange(key[0], AlertState.RAISED, Finding(finding.subject, text, finding.due))
         old = before[key].subject if key in before else finding.subject
         if old != finding.subject:
             gone = Finding(old, "it goes on, but its name, team, template or tags were changed")

@@ -234,6 +234,9 @@ class DeliveryState(Record):
     cursor: str | None = None
     attempts: int = 0
     first_failed_at: UtcDatetime | None = None
+    failing_since: UtcDatetime | None = Field(
+        default=None, description="The first failure after the last delivery, also of a notification that was given up."
+    )
     next_attempt_at: UtcDatetime | None = None
     window_started_at: UtcDatetime | None = None
     window_count: int = 0
@@ -262,8 +265,11 @@ class SubscriptionStatus(LenientModel):
     """A subscription with its deliveries."""
 
     subscription: Subscription
+    problem: str = Field(default="", description="Why nothing can be delivered, whatever its target responds.")
     pending: int = Field(default=0, description="Alerts that wait for delivery; counted up to 1,000.")
-    failing_since: UtcDatetime | None = None
+    failing_since: UtcDatetime | None = Field(
+        default=None, description="The first failure after the last delivery. A test that is delivered ends it too."
+    )
     next_attempt_at: UtcDatetime | None = None
     delivered: int = 0
     dead_letters: int = 0

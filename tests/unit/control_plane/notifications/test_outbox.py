@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.fleet.breaker import close_breakers, open_breaker
@@ -12,8 +13,9 @@ from lcm.model.fleet.losses import RegionLosses
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.notification.alert import Alert, booking_changes, lablet_changes, leak_changes, worker_changes
 from lcm.model.notification.subscription import AlertFilter, SubjectSelector
-from lcm.model.system import LeakedInstanceReport
+from lcm.model.system import ControllerReport, LeakedInstanceReport, RegionReport, with_leaks_before
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
+from lcm.model.worker.maintenance import AnnouncedMaintenance
 from lcm.model.worker.status import WorkerStatus
 from tests.support.records.lablet_records import a_lablet
 from tests.support.records.worker_records import ANNA
@@ -21,6 +23,7 @@ from tests.support.records.workers import NOW, a_worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     import pytest
 
@@ -87,6 +90,24 @@ async def test_a_stuck_worker_that_fails_is_no_longer_stuck(desk: Desk) -> None:
     assert changes == [("worker_stuck", "resolved"), ("worker_failed", "raised")]
 
 
+def test_maintenance_that_is_brought_forward_is_raised_once_more() -> None:
+    def announced(due: datetime | None) -> Worker:
+        text = "retirement" if due is None else f"retirement from {due:%Y-%m-%d}"
+        conditions = with_condition((), ConditionType.MAINTENANCE, ConditionStatus.TRUE, now=NOW, message=text)
+        event = AnnouncedMaintenance(code="instance-retirement", not_before=due)
+        return a_worker(status=WorkerStatus.RUNNING, conditions=conditions, maintenance=event)
+
+    def changes(before: datetime | None, after: datetime | None) -> list[tuple[str, str]]:
+        found = worker_changes(announced(before), announced(after), "seen")
+        return [(each.state, each.finding.detail) for each in found]
+
+    next_week, tomorrow = NOW + timedelta(days=7), NOW + timedelta(days=1)
+    forward = f"brought forward from {next_week:%Y-%m-%d %H:%M} UTC: retirement from {tomorrow:%Y-%m-%d}"
+    assert changes(next_week, tomorrow) == [("raised", forward)]
+    for before, after in ((next_week, next_week), (tomorrow, next_week), (next_week, None), (None, next_week)):
+        assert changes(before, after) == []
+
+
 async def test_alerts_name_the_team_of_their_subject(desk: Desk) -> None:
     await desk.add(a_worker(status=WorkerStatus.FAILED, team="team-1"))
     assert [each["subject"]["team"] for each in await desk.entries(ALERT)] == ["team-1"]
@@ -117,3 +138,44 @@ def test_leaks_are_raised_and_resolved_by_the_reports_of_a_controller() -> None:
     assert [(each.type, each.state) for each in leak_changes([], [leak])] == [("instance_leaked", "raised")]
     assert list(leak_changes([leak], [leak])) == []
     assert [(each.type, each.state) for each in leak_changes([leak], [])] == [("instance_leaked", "resolved")]
+
+
+def a_leak(number: int, region: str = "eu-west-1") -> LeakedInstanceReport:
+    return LeakedInstanceReport(instance_id=f"i-{number:03}", region=region, since=NOW, reason="no worker has it")
+
+
+def a_report(*leaks: LeakedInstanceReport, total: int | None = None, scanned: Sequence[str] | None) -> ControllerReport:
+    regions = (RegionReport(name="eu-west-1"), RegionReport(name="us-east-1"))
+    count = len(leaks) if total is None else total
+    scanned_regions = None if scanned is None else tuple(scanned)
+    return ControllerReport(
+        instance_id="one", regions=regions, leaks=leaks, leaks_total=count, scanned_regions=scanned_regions
+    )
+
+
+def test_of_regions_that_a_new_leader_has_not_scanned_the_leaks_stay_as_they_were() -> None:
+    before = [a_leak(1), a_leak(2, "us-east-1"), a_leak(3, "xx-gone-1")]
+    first = with_leaks_before(a_report(scanned=()), before)
+    assert (first.leaks, first.leaks_total) == (tuple(before[:2]), 2)  # the third is in a region without a manager
+    second = with_leaks_before(a_report(a_leak(4), scanned=["eu-west-1"]), first.leaks)
+    assert [leak.instance_id for leak in second.leaks] == ["i-004", "i-002"]
+    third = with_leaks_before(a_report(a_leak(4), scanned=["eu-west-1", "us-east-1"]), second.leaks)
+    assert [leak.instance_id for leak in third.leaks] == ["i-004"]
+    assert with_leaks_before(a_report(scanned=None), before).leaks == ()  # a controller of an earlier version
+
+
+def test_leaks_do_not_take_turns_in_a_list_that_is_cut() -> None:
+    regions = ["eu-west-1", "us-east-1"]
+    old = [a_leak(number) for number in range(10, 110)]
+    before = with_leaks_before(a_report(*old, total=100, scanned=regions), []).leaks
+    newer = [a_leak(number) for number in range(5, 105)]  # five more, which come first
+    after = with_leaks_before(a_report(*newer, total=105, scanned=regions), before)
+    assert list(leak_changes(before, after.leaks)) == []
+    assert after.leaks_total == 105
+    fewer = with_leaks_before(
+        a_report(*newer[:-1], total=99, scanned=regions), after.leaks
+    )  # i-104 and behind are gone
+    resolved = [
+        change.finding.subject.id for change in leak_changes(after.leaks, fewer.leaks) if change.state == "resolved"
+    ]
+    assert resolved == [f"i-{number}" for number in range(104, 110)]

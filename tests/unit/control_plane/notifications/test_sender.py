@@ -102,6 +102,63 @@ async def test_a_message_that_is_rejected_is_a_dead_letter_at_once_and_can_be_se
         assert len((await world.subscriptions.dead_letters(subscription.id, limit=10, cursor=None)).items) == 1
 
 
+async def test_a_target_that_rejects_everything_is_failing_until_something_is_delivered() -> None:
+    async with notification_world() as world:
+        await world.add_workers(3)
+        receiver, created = await world.subscribe()
+        receiver.status = 400
+        sender = await world.start_sender()
+        began = clock.now()
+        await world.fail(0)
+        await asyncio.sleep(600)
+        assert sender.status().failing == ("ops",)
+        assert sender.degradation()[0].startswith("notifications: ops cannot be delivered since 2026-01-17 10:30")
+        await world.fail(1)
+        await asyncio.sleep(600)
+        status = await world.subscriptions.status(created.subscription.id)
+        assert status.failing_since is not None
+        assert status.failing_since - began < timedelta(seconds=5)
+        receiver.status = 200
+        await world.fail(2)
+        await world.until(lambda: bool(receiver.messages))
+        assert sender.status().failing == () == tuple(sender.degradation())
+
+
+async def test_a_test_that_is_delivered_ends_the_failure_in_the_control_plane_that_sends() -> None:
+    async with notification_world() as world:
+        await world.add_workers(1)
+        receiver, created = await world.subscribe()
+        receiver.status = 400
+        sender = await world.start_sender(StoreLease(world.store, "one"))
+        await world.until(lambda: sender.status().sending)
+        other = await world.start_sender(StoreLease(world.store, "two"))
+        await world.fail(0)
+        await asyncio.sleep(5)
+        assert not (await other.send_test(created.subscription, ANNA)).delivered
+        await asyncio.sleep(60)
+        assert sender.status().failing == ("ops",)
+        receiver.status = 200
+        assert (await other.send_test(created.subscription, ANNA)).delivered
+        await asyncio.sleep(60)
+        assert sender.status().failing == ()
+        assert (await world.subscriptions.status(created.subscription.id)).failing_since is None
+
+
+async def test_a_test_that_is_delivered_does_not_end_a_failure_that_is_retried() -> None:
+    async with notification_world() as world:
+        await world.add_workers(1)
+        receiver, created = await world.subscribe()
+        receiver.status = 503
+        sender = await world.start_sender()
+        await world.fail(0)
+        await asyncio.sleep(1000)
+        receiver.status = 200
+        await sender.send_test(created.subscription, ANNA)
+        assert sender.status().failing == ("ops",)
+        await asyncio.sleep(700)
+        assert sender.status().failing == ()
+
+
 async def test_after_a_day_of_failures_all_expired_alerts_are_one_dead_letter() -> None:
     async with notification_world() as world:
         await world.add_workers(4)

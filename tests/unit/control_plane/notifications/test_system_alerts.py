@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from lcm.control_plane.notifications.lease import AlwaysHeld
 from lcm.control_plane.notifications.system_alerts import SystemAlerts
 from lcm.control_plane.records.kinds import OPEN_ALERTS
+from lcm.control_plane.store.port import Put
 from lcm.core import clock
 from lcm.model.system import ControllerHealth, ControllerVerdict
 from tests.support.virtual.notifications import notification_world
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from lcm.control_plane.notifications.lease import SenderLease
     from tests.support.network.webhook_receiver import Receiver
     from tests.support.virtual.notifications import NotificationWorld
 
 
+class SuspendableAlerts(SystemAlerts):
+    """Alerts of a process that may be suspended."""
+
+    is_suspended = False
+
+    async def check(self) -> None:
+        if not self.is_suspended:
+            await super().check()
+
+
 class Lcm:
     """What the alerts look at: controllers that report, mirrors and the store."""
+
+    alerts: SuspendableAlerts
+    make: Callable[[], SuspendableAlerts]
 
     def __init__(self) -> None:
         self.reported_at = clock.now()
@@ -61,12 +76,13 @@ async def checked(lease: SenderLease | None = None) -> AsyncIterator[tuple[Notif
         await world.until(lambda: sender.status().sending)
         lcm = Lcm()
         parts = cast("Any", lcm)
-        alerts = SystemAlerts(world.context, parts, [parts], sender, lambda: lcm.store)
-        await alerts.start()
+        lcm.make = lambda: SuspendableAlerts(world.context, parts, [parts], sender, lambda: lcm.store)
+        lcm.alerts = lcm.make()
+        await lcm.alerts.start()
         try:
             yield world, receiver, lcm
         finally:
-            await alerts.stop()
+            await lcm.alerts.stop()
 
 
 def told(receiver: Receiver) -> list[tuple[str, str, str]]:
@@ -83,6 +99,65 @@ async def test_a_silent_controller_is_raised_once_and_resolved_when_it_reports()
         subject = "worker-controller"
         assert told(receiver) == [("no_leader", "raised", subject), ("no_leader", "resolved", subject)]
         assert (await world.store.find(OPEN_ALERTS)).items == []
+
+
+async def test_a_report_from_before_the_start_says_nothing_about_who_leads_now() -> None:
+    """Everything was down over the weekend: the controller starts half a minute after the control plane."""
+    async with checked() as (world, receiver, lcm):
+        lcm.reported_at = clock.now() - timedelta(days=2)
+        await asyncio.sleep(30)
+        await _seconds(300, lcm)
+        assert told(receiver) == []
+        assert (await world.store.find(OPEN_ALERTS)).items == []
+
+
+async def test_a_controller_that_never_comes_back_after_a_restart_of_everything_is_raised() -> None:
+    async with checked() as (_, receiver, lcm):
+        lcm.reported_at = clock.now() - timedelta(days=2)
+        await _minutes(3)
+        assert told(receiver) == [("no_leader", "raised", "worker-controller")]
+
+
+async def test_while_the_process_was_suspended_or_the_store_was_away_no_report_could_come() -> None:
+    async with checked() as (world, receiver, lcm):
+        await _seconds(60, lcm)
+        lcm.alerts.is_suspended = True
+        await _minutes(30)
+        lcm.alerts.is_suspended = False
+        await asyncio.sleep(20)
+        await _seconds(60, lcm)
+        lcm.store = ["store: it takes no writes"]
+        await asyncio.sleep(150)
+        lcm.store = []
+        await asyncio.sleep(20)
+        await _seconds(60, lcm)
+        assert [each for each in told(receiver) if each[0] == "no_leader"] == []
+        assert (await world.store.find(OPEN_ALERTS)).items == []
+
+
+async def test_a_clock_that_jumps_ahead_is_no_silence() -> None:
+    """Reports carry the clock of the control plane that received them."""
+    async with checked() as (_, receiver, lcm):
+        for _ in range(60):
+            lcm.reported_at = clock.now() - timedelta(hours=1)
+            await asyncio.sleep(5)
+        assert told(receiver) == []
+
+
+async def test_an_alert_stays_open_when_the_control_plane_starts_anew_while_nobody_leads() -> None:
+    async with checked() as (world, receiver, lcm):
+        await _minutes(3)
+        raised = [("no_leader", "raised", "worker-controller")]
+        assert told(receiver) == raised
+        await lcm.alerts.stop()
+        lcm.alerts = lcm.make()
+        await lcm.alerts.start()
+        await _minutes(5)
+        assert told(receiver) == raised
+        (stored,) = (await world.store.find(OPEN_ALERTS)).items
+        await world.store.commit([Put(OPEN_ALERTS, stored.id, b"null", stored.revision)])  # it is resolved all the same
+        await _seconds(60, lcm)
+        assert told(receiver) == [*raised, ("no_leader", "resolved", "worker-controller")]
 
 
 async def test_a_mirror_that_lags_for_a_minute_is_raised_and_a_short_blip_is_not() -> None:

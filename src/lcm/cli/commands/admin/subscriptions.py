@@ -225,6 +225,8 @@ def _show_status(session: Session, status: SubscriptionStatus) -> None:
     line(f"sends {subscription.filter.describe(status.team_names)}")
     if not subscription.enabled:
         line("disabled")
+    if status.problem:
+        line(f"nothing is delivered: {status.problem}")
     if status.failing_since is not None:
         line(f"failing since {format_time_with_zone(status.failing_since)}")
     for each in status.recent:

@@ -123,6 +123,11 @@ class LeakedInstances:
         """What the last complete scan of each region found, in order."""
         return tuple(leak for _, leaks in sorted(self._by_region.items()) for _, leak in sorted(leaks.items()))
 
+    @property
+    def scanned_regions(self) -> tuple[str, ...]:
+        """The regions that were scanned completely in this term."""
+        return tuple(sorted(self._by_region))
+
     def begin_term(self) -> None:
         """Drop the findings of an earlier leader: they do not count for this one."""
         self._by_region.clear()

@@ -123,7 +123,6 @@ class Discovery:
 
     async def run(self) -> None:
         """Scan until cancelled, first soon after leadership was won. An outdated leader gets `StaleTermError`."""
-        self.leaks.begin_term()
         pause = FIRST_SCAN_AFTER
         while True:
             await asyncio.sleep(pause)
