@@ -105,7 +105,7 @@ CLASS_MUTATIONS = (
     Mutation(
         "the seats of a cancelled class go on",
         "control_plane/bookings/progress.py",
-        "            if occurrence.holds_capacity and due_status(occurrence, now) not in UNDER_WAY:",
+        "            if occurrence.holds_capacity and is_over(occurrence, clock.earliest_now()):",
         "            if False:",
         _BESIDE,
     ),

@@ -139,6 +139,13 @@ MUTATIONS = (
         "EC2 forgets instances",
     ),
     Mutation(
+        "the breaker forgets losses when a clock jumps",
+        "control_plane/fleet/breaker.py",
+        "    losses = state.losses.get(region, RegionLosses()).recent(tx.earliest_now)\n",
+        "    losses = state.losses.get(region, RegionLosses()).recent(tx.now)\n",
+        "the clock of the control plane jumps ahead between two losses",
+    ),
+    Mutation(
         "a failed read counts as a complete one without instances",
         "cloud/region_cache.py",
         "            return self._cache.with_last_starts(await call)\n",

@@ -65,6 +65,13 @@ WORKER_DAYS: dict[str, Script] = {
     "the clock of the leader jumps ahead while a worker is launched": day(
         worker(), at(0.35, "clock-jump", hosts=["one", "two"], by=7500.0, seconds=240), lasting=8
     ),
+    "the clock of the control plane jumps ahead between two losses": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(4)),
+        at(5, "terminate-outside", **FIRST),
+        at(7, "clock-jump", hosts=["plane"], by=7500.0, seconds=200),
+        at(7.5, "terminate-outside", which=0.9),
+        at(14, "breaker", **FIRST),
+    ),
     "a newer version writes records": day(
         worker(),
         at(2, "newer-writes", which=0.0, seconds=0),

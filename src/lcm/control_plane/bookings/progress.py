@@ -18,6 +18,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import BOOKINGS, DEFINITIONS, TEAMS, TEMPLATES, WORKERS, find_all
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
+from lcm.core import clock
 from lcm.core.text import single_line
 from lcm.model.booking.progress import (
     ChoiceLimits,
@@ -25,6 +26,7 @@ from lcm.model.booking.progress import (
     choose_workers,
     due_status,
     fewer_seats,
+    is_over,
     missing_licenses,
     next_step_at,
     risk,
@@ -74,7 +76,7 @@ class BookingProgressService:
             if booking.unknown_words:
                 continue  # left to the version that knows them
             try:
-                after = await self._advance_one(leader, booking, now)
+                after = await self._advance_one(leader, booking)
             except ProblemError as problem:
                 if problem.code is ProblemCode.STALE_LEADER:
                     raise
@@ -111,9 +113,9 @@ class BookingProgressService:
                 raise
             log.warning("the problem of a booking could not be recorded", booking=found.id, reason=problem.detail)
 
-    async def _advance_one(self, leader: Leader, found: Booking, now: datetime) -> Booking:
+    async def _advance_one(self, leader: Leader, found: Booking) -> Booking:
         for occurrence in found.occurrences:
-            if occurrence.holds_capacity and due_status(occurrence, now) not in UNDER_WAY:
+            if occurrence.holds_capacity and is_over(occurrence, clock.earliest_now()):
                 await end_seats(self._context.unit_of_work, leader, found, occurrence)
 
         async def attempt(tx: Transaction) -> Booking:
@@ -140,6 +142,8 @@ async def _advance_occurrence(
     context: ControlPlaneContext, tx: Transaction, booking: Booking, occurrence: BookingOccurrence
 ) -> BookingOccurrence:
     status = due_status(occurrence, tx.now)
+    if status is BookingStatus.ENDED and not is_over(occurrence, tx.earliest_now):
+        return occurrence  # a clock may have jumped ahead: labs that are deleted do not come back
     if status in UNDER_WAY:
         return await _keep_going(context, tx, booking, occurrence.model_copy(update={"status": status}))
     if status is BookingStatus.CONFIRMED:

@@ -37,7 +37,7 @@ async def count_loss(tx: Transaction, worker: Worker, write: WorkerStatusUpdate)
     Returns None if it may be written. Otherwise it must not be: the commit then only opens the breaker.
     """
     state, region = await tx.fleet(), worker.aws_region
-    losses = state.losses.get(region, RegionLosses()).recent(tx.now)
+    losses = state.losses.get(region, RegionLosses()).recent(tx.earliest_now)
     breaker = state.breakers.get(region)
     if breaker is not None and breaker.open:
         _save_losses(tx, state, region, losses.with_withheld([worker.id]))
@@ -78,7 +78,7 @@ def apply_report(tx: Transaction, state: FleetState, report: BreakerReport) -> F
     """Open or close a breaker as a controller reports. Some breakers only a person may close."""
     current = state.breakers.get(report.region)
     if report.open:
-        losses = state.losses.get(report.region, RegionLosses()).recent(tx.now).with_withheld(report.affected)
+        losses = state.losses.get(report.region, RegionLosses()).recent(tx.earliest_now).with_withheld(report.affected)
         state = state.model_copy(update={"losses": {**state.losses, report.region: losses}})
         return open_breaker(tx, state, report.region, report.reason, only_a_person_closes=report.only_a_person_closes)
     if current is None or current.only_a_person_closes:

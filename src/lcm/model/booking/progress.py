@@ -44,6 +44,11 @@ def due_status(occurrence: BookingOccurrence, now: datetime) -> BookingStatus:
     return BookingStatus.WARMING if is_warming else BookingStatus.CONFIRMED
 
 
+def is_over(occurrence: BookingOccurrence, earliest: datetime) -> bool:
+    """Whether its labs may end: it is not open, or its end has passed whichever of the known clocks is right."""
+    return not occurrence.is_open or earliest >= occurrence.ends_at
+
+
 def next_step_at(occurrence: BookingOccurrence, now: datetime) -> datetime | None:
     """When its status changes next by the clock."""
     return min((at for at, _ in boundaries(occurrence, now)), default=None)

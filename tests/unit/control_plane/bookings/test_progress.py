@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Kind
+    from tests.support.virtual.time import VirtualClock
 
 ADMIN, CONTROLLER = Role.ADMIN, Role.CONTROLLER
 SEATS = WORKERS_NEEDED = 3  # one seat on a worker of the template micro
@@ -410,6 +411,23 @@ async def test_a_class_does_not_go_back_when_the_clock_does(school: School) -> N
         begun = occurrence.model_copy(update={"status": status})
         assert due_status(begun, occurrence.warm_up_at - timedelta(hours=1)) is status
         assert due_status(begun, occurrence.ends_at) is BookingStatus.ENDED
+
+
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_clock_that_jumps_ahead_ends_no_class(school: School, virtual_clock: VirtualClock, begun: bool) -> None:
+    if begun:
+        await school.warm_up()
+        await school.wait_until("starts_at", minutes=5)
+    else:
+        await school.book()
+    status = (await school.advance())["status"]
+    virtual_clock.jumped = 7500.0 if begun else 15_000.0
+    assert (await school.advance())["status"] == status == ("ACTIVE" if begun else "CONFIRMED")
+    assert len([seat for seat in await school.seats() if seat.wanted]) == (SEATS if begun else 0)
+    assert len(await school.booked()) == (WORKERS_NEEDED if begun else 0)
+    virtual_clock.jumped = 0.0
+    await school.wait_until("ends_at", minutes=61)  # the clocks have settled
+    assert (await school.advance())["status"] == "ENDED"
 
 
 async def test_the_plan_says_which_workers_a_class_is_given_when_the_fleet_is_released(school: School) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from tests.support.virtual.time import VirtualClock
+
 REGION = "eu-west-1"
 
 
@@ -73,6 +75,22 @@ async def test_later_losses_do_not_add_up(plane: TestPlane) -> None:
         assert (await lose(plane, worker)).status_code == 200
         await asyncio.sleep(1801)
     assert await breaker(plane) is None
+
+
+@pytest.mark.parametrize("opens", ["the control plane", "a controller"])
+async def test_a_clock_that_jumps_ahead_does_not_make_it_forget(
+    plane: TestPlane, virtual_clock: VirtualClock, opens: str
+) -> None:
+    first, second, third, *_ = await fleet_of(plane, 5)
+    assert (await lose(plane, first)).status_code == 200
+    virtual_clock.jumped = 7500.0
+    if opens == "a controller":
+        report = {"region": REGION, "open": True, "reason": "none", "affected": [third["id"]]}
+        await plane.ask("POST", "/api/internal/fleet/breaker", role=Role.CONTROLLER, json=report)
+    assert (await lose(plane, second)).status_code == 409
+    assert await status_of(plane, second) == "RUNNING"
+    state = (await plane.ask("GET", "/api/internal/fleet", role=Role.CONTROLLER)).json()
+    assert [loss["worker_id"] for loss in state["losses"][REGION]["counted"]] == [first["id"]]
 
 
 async def test_a_replaced_worker_is_lost_too_and_counts_once(plane: TestPlane) -> None:
