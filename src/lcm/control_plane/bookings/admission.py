@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.auth.teams import TeamList
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.store.port import Kind, Store, StoredDocument
-    from lcm.model.booking.record import BookingOccurrence
+    from lcm.model.booking.record import Booking, BookingOccurrence
     from lcm.model.calendar.admission import Admission
     from lcm.model.lablet.record import LabletDefinitionSummary
 
@@ -155,16 +155,20 @@ async def read_booked(store: Store, first: datetime, last: datetime) -> list[Boo
 async def _booked(
     store: Store, first: datetime, last: datetime, without: tuple[str, int] | None
 ) -> AsyncIterator[BookedCapacity]:
+    for booking in await read_open_bookings(store, first, last):
+        for occurrence in booking.open_occurrences:
+            if (booking.id, occurrence.number) != without and _overlaps(occurrence, first, last):
+                yield booking.capacity(occurrence)
+
+
+async def read_open_bookings(store: Store, first: datetime, last: datetime) -> list[Booking]:
+    """The bookings that may have a class between these times; of one that cannot be read, what is known."""
     where = Where(
         any_of={"status": [status.value for status in OPEN_STATUSES]},
         at_least={"ends_at": first.isoformat()},
         below={"starts_at": last.isoformat()},
     )
-    async for stored in find_all(store, BOOKINGS, where):
-        booking = read_known(stored.body, stored.id)
-        for occurrence in booking.open_occurrences:
-            if (booking.id, occurrence.number) != without and _overlaps(occurrence, first, last):
-                yield booking.capacity(occurrence)
+    return [read_known(stored.body, stored.id) async for stored in find_all(store, BOOKINGS, where)]
 
 
 def _overlaps(occurrence: BookingOccurrence, first: datetime, last: datetime) -> bool:
@@ -187,11 +191,11 @@ async def read_live(
     usable = [stored for stored in stored_workers if stored.id in live and live[stored.id].free_from is not None]
     for stored in stored_workers:
         if found[stored.id] is None:  # it exists, and serves no class
-            live[stored.id] = LiveWorker(region or _stored_region(stored), "", None)
+            live[stored.id] = LiveWorker(region or stored_region(stored), "", None)
     return live, usable
 
 
-def _stored_region(stored: StoredDocument) -> str:
+def stored_region(stored: StoredDocument) -> str:
     """The region of a worker whose record cannot be read."""
     try:
         record = json.loads(stored.body)

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from lcm.control_plane.bookings.admission import decide_admission, read_calendar, read_walk_ins, without_license
+from lcm.control_plane.bookings.admission import (
+    decide_admission,
+    read_calendar,
+    read_open_bookings,
+    read_walk_ins,
+    stored_region,
+    without_license,
+)
 from lcm.control_plane.bookings.seats import end_seats, keep_seats, seats_have_ended
 from lcm.control_plane.bookings.workers import book_workers, give_back_workers
 from lcm.control_plane.errors import ProblemError
@@ -19,6 +26,7 @@ from lcm.control_plane.records.kinds import BOOKINGS, DEFINITIONS, TEAMS, TEMPLA
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.core.text import single_line
+from lcm.model.booking.licenses import license_room
 from lcm.model.booking.progress import (
     ChoiceLimits,
     assess_risk,
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Leader, Transaction
+    from lcm.model.booking.licenses import LicenseRoom
     from lcm.model.booking.progress import WorkerChoice
     from lcm.model.booking.record import BookingOccurrence
 
@@ -198,10 +207,16 @@ async def _keep_going(
 
 
 async def _choose(context: ControlPlaneContext, tx: Transaction, booking: Booking, until: datetime) -> WorkerChoice:
-    where = Where(any_of={"aws_region": [booking.aws_region]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
-    listed = [each async for each in find_all(tx.store, WORKERS, where)]
-    workers = [tx.listed_worker(each) for each in listed if read_or_skip(each, Worker, "worker") is not None]
-    return await choose_among(context, booking, workers, len(listed) - len(workers), until, tx.now)
+    pool = (await context.settings()).scaling.license_pool_size
+    region = {} if pool else {"aws_region": [booking.aws_region]}  # workers of all regions take licenses of one pool
+    where = Where(any_of=region, none_of={"status": [WorkerStatus.TERMINATED.value]})
+    workers, unreadable = [], 0
+    async for stored in find_all(tx.store, WORKERS, where):
+        if read_or_skip(stored, Worker, "worker") is not None:
+            workers.append(tx.listed_worker(stored))
+        else:
+            unreadable += stored_region(stored) in ("", booking.aws_region)
+    return await choose_among(context, booking, workers, unreadable, until, tx.now)
 
 
 async def choose_among(
@@ -212,7 +227,12 @@ async def choose_among(
     until: datetime,
     now: datetime,
 ) -> WorkerChoice:
-    """The workers for a class among the live ones of its region, of which so many further ones cannot be read."""
+    """The workers for a class among the live ones of its region, of which so many further ones cannot be read.
+
+    Where licenses are limited, those of all regions are given: they take licenses of one pool.
+    """
+    licenses = await _license_room(context, booking, workers, until, now)
+    workers = [worker for worker in workers if worker.aws_region == booking.aws_region]
     unreadable += sum(bool(each.unknown_words) for each in workers)
     walk_ins = await read_walk_ins(context.store, [worker.id for worker in workers if worker.allocation.lablets])
     scaling = (await context.settings()).scaling
@@ -220,8 +240,19 @@ async def choose_among(
         scaling.max_workers_per_region - unreadable,
         _MAX_WORKERS_AT_ONCE,
         context.ports,
-        license_pool=bool(scaling.license_pool_size),
+        licenses=licenses,
         launches_licensed=context.scale_up_license is not None,
     )
     known = [worker for worker in workers if not worker.unknown_words]
     return choose_workers(booking, known, walk_ins, limits=limits, until=until, now=now)
+
+
+async def _license_room(
+    context: ControlPlaneContext, booking: Booking, workers: Sequence[Worker], until: datetime, now: datetime
+) -> LicenseRoom | None:
+    """What is left of the license pool to the class; None if it has no limit."""
+    pool = (await context.settings()).scaling.license_pool_size
+    if not pool:
+        return None
+    others = [] if booking.requirements.license else await read_open_bookings(context.store, now, until)
+    return license_room(pool, booking, workers, others, until, now)
