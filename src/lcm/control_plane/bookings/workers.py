@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from lcm.control_plane.fleet.templates import read_template
 from lcm.control_plane.records.kinds import WORKERS, find_all
 from lcm.control_plane.records.readable import read_or_skip
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.control_plane.store.port import StoredDocument
     from lcm.model.booking.progress import WorkerChoice
     from lcm.model.booking.record import Booking, BookingOccurrence
     from lcm.model.worker.template import WorkerTemplate
@@ -138,9 +141,16 @@ async def give_back_workers(tx: Transaction, booking: Booking) -> None:
 
 async def _workers_of(tx: Transaction, booking: Booking) -> AsyncIterator[Worker]:
     where = Where(any_of={"aws_region": [booking.aws_region]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
+    mark = booking.id.encode()
     async for stored in find_all(tx.store, WORKERS, where):
-        if read_or_skip(stored, Worker, "worker") is None:
-            continue  # the end of its booking is on its record
-        worker = tx.listed_worker(stored)
-        if worker.booking_id == booking.id:
+        worker = listed_or_skip(tx, stored) if mark in stored.body else None
+        if worker is not None and worker.booking_id == booking.id:  # of an unreadable one the end is on its record
             yield worker
+
+
+def listed_or_skip(tx: Transaction, stored: StoredDocument) -> Worker | None:
+    """A worker that a list of this attempt has returned; None, with an error in the log, if it cannot be read."""
+    try:
+        return tx.listed_worker(stored)
+    except ValidationError:
+        return read_or_skip(stored, Worker, "worker")
