@@ -24,6 +24,8 @@ _AUTUMN = "two classes and walk-ins compete for two workers in the hour that com
 _DOWN = "control plane and controllers are down across the start of a class"
 _BESIDE = "a class beside a walk-in that goes on is cancelled in its middle"
 
+_POOL = "a class that needs a license and one that needs none begin at one time, and the pool has one license"
+
 CLASS_MUTATIONS = (
     Mutation(
         "more classes are confirmed than there may be workers",
@@ -35,9 +37,16 @@ CLASS_MUTATIONS = (
     Mutation(
         "more classes are confirmed than the pool has licenses",
         "model/calendar/admission.py",
-        "            if licenses > limits.license_pool:",
+        "            if takes and licenses > limits.license_pool:",
         "            if False:",
         _AUTUMN,
+    ),
+    Mutation(
+        "workers of a class that needs no license take one",
+        "control_plane/bookings/workers.py",
+        "context.scale_up_license is not None and (booking.requirements.license or not pool)",
+        "context.scale_up_license is not None",
+        _POOL,
     ),
     Mutation(
         "a team books more seats than it may",

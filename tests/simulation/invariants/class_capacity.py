@@ -45,7 +45,7 @@ def misfits(records: Records, booking: dict[str, Any], begin: datetime, end: dat
             continue
         there = [each for each, part in taken if moment(part["warm_up_at"]) <= at < moment(part["ends_at"])]
         yield from _too_many_workers(records, booking["aws_region"], there, at, now)
-        if booking["requirements"]["license"]:
+        if booking["requirements"]["license"] or _started_for(records, booking, there, at, now):
             yield from _too_many_licenses(records, there, at, now)
         yield from _too_many_seats(records, booking["team"], there, at)
 
@@ -66,6 +66,14 @@ def earliest_end(lablet: dict[str, Any], now: datetime) -> datetime:
     lives, began = lablet["time_to_live_minutes"], lablet["running_since"]
     ends = [] if lives is None else [(now if began is None else moment(began)) + timedelta(minutes=lives)]
     return min([*ends, *([] if lablet["ends_at"] is None else [moment(lablet["ends_at"])])], default=_FOREVER)
+
+
+def will_register(worker: dict[str, Any]) -> bool:
+    """Whether a worker has a license, or takes one as it is."""
+    if worker["status"] == "TERMINATED" or worker["license_status"] == "failed":
+        return False
+    running = worker["desired_status"] == "RUNNING" and bool(worker.get("has_license_token"))
+    return worker["license_status"] == "registered" or running
 
 
 def _is_open(occurrence: dict[str, Any]) -> bool:
@@ -112,6 +120,18 @@ def _too_many_licenses(records: Records, there: Sequence[dict[str, Any]], at: da
     count = len(registered) + sum(max(0, needed[kind] - usable[kind]) for kind in needed)
     if count > pool:
         yield f"{count} licenses at {at:%d %H:%M}, the pool has {pool}: {_names(there)}"
+
+
+def _started_for(
+    records: Records, booking: dict[str, Any], there: Sequence[dict[str, Any]], at: datetime, now: datetime
+) -> bool:
+    """Whether stopped workers that would register have to serve it, since all others are needed."""
+    kind = (booking["aws_region"], booking["template"])
+    alike = [each for each in _live(records) if (each["aws_region"], each["template_name"]) == kind]
+    serving = [each for each in alike if _can_serve(records, each, at, now)]
+    needed = sum(each["workers"] for each in there if (each["aws_region"], each["template"]) == kind)
+    registers = [each for each in serving if each.get("has_license_token") and not will_register(each)]
+    return bool(registers) and needed >= len(serving)
 
 
 def _too_many_seats(records: Records, team: str, there: Sequence[dict[str, Any]], at: datetime) -> Iterator[str]:

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.invariants.class_capacity import Records, earliest_end, misfits, moment, walk_ins
+from tests.simulation.invariants.class_capacity import (
+    Records,
+    earliest_end,
+    misfits,
+    moment,
+    walk_ins,
+    will_register,
+)
 from tests.simulation.invariants.trouble import Trouble
 
 if TYPE_CHECKING:
@@ -71,6 +78,7 @@ class ClassBooks:
         """Check a write of a worker."""
         if "booked" in actions:
             self._booked(before, after)
+            self._licenses(before, after)
         if before is None or not self._is_booked(before) or self.trouble.clocks(self.loop.now):
             return
         stopped = before["desired_status"] == "RUNNING" != after["desired_status"]
@@ -111,6 +119,16 @@ class ClassBooks:
         for each in walk_ins(self._all(), after["id"]):
             if earliest_end(each, self._time) > self._time + timedelta(seconds=NOTICE_SECONDS):
                 self.violated(f"{after['name']} is booked under the walk-in {each['name']}")
+
+    def _licenses(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+        """A class starts or launches no worker for which the pool has no license."""
+        pool = self.scaling.get("license_pool_size", 0)
+        if not pool or not will_register(after) or (before is not None and will_register(before)):
+            return
+        self.covered["a class takes a license"] += 1
+        others = [each for each in self.workers.values() if each["id"] != after["id"] and will_register(each)]
+        if len(others) >= pool:
+            self.violated(f"{after['name']} takes a license for a class: the pool has {pool}, and all are taken")
 
     def _is_booked(self, worker: dict[str, Any]) -> bool:
         return worker["booking_id"] is not None and moment(worker["booked_until"]) > self._time

@@ -80,6 +80,13 @@ CLASS_DAYS: dict[str, Script] = {
         lasting=29.0,
         scaling={"max_workers_per_region": 2, "license_pool_size": 1},
     ),
+    "a class that needs a license and one that needs none begin at one time, and the pool has one license": class_day(
+        book(0.3, "lesson", starts_in=18, for_team=False),
+        book(0.4, "licensed", starts_in=18, definition="exam", for_team=False),
+        lasting=27.0,
+        rules=ClassRules(licensed=True, measured=60.0),
+        scaling={"max_workers_per_region": 2, "license_pool_size": 1},
+    ),
     "CML refuses labs before a class": class_day(
         worker(name="w0", template="micro"),
         book(0.5, starts_in=18),

@@ -34,14 +34,14 @@ from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.template import WorkerTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.auth.teams import TeamList
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.store.port import Kind, Store, StoredDocument
-    from lcm.model.booking.record import BookingOccurrence
+    from lcm.model.booking.record import Booking, BookingOccurrence
     from lcm.model.calendar.admission import Admission
     from lcm.model.lablet.record import LabletDefinitionSummary
 
@@ -93,6 +93,45 @@ async def read_surroundings(store: Store, definition: LabletDefinitionSummary) -
     return Surroundings(definition, templates, launch_times, await read_lab_time(store, definition.id))
 
 
+class CalendarReader:
+    """What is booked between two times and what exists, for several classes. All is read once, when it is needed."""
+
+    def __init__(self, context: ControlPlaneContext, first: datetime, last: datetime, now: datetime) -> None:
+        self._context = context
+        self._first, self._last, self._now = first, last, now
+        self._bookings: list[Booking] | None = None
+        self._templates: tuple[WorkerTemplate, ...] | None = None
+        self._live: dict[str | None, tuple[list[LiveWorker], list[StoredDocument]]] = {}
+
+    async def around(self, asked: Sequence[BookedCapacity], *, without: tuple[str, int] | None) -> Calendar:
+        """What is booked, `without` one occurrence, and all workers that exist."""
+        store, settings = self._context.store, await self._context.settings()
+        pool = settings.scaling.license_pool_size
+        if self._bookings is None:
+            self._bookings = await read_open_bookings(store, self._first, self._last)
+        booked = list(_booked(self._bookings, self._first, self._last, without))
+        live, usable = await self._read_live(None if pool else asked[0].region)
+        depends_on = [(WORKERS, stored) for stored in usable]
+        seats: dict[str, int] = {}
+        team = None
+        stored_team = await store.get(TEAMS, asked[0].team) if asked[0].team else None
+        if stored_team is not None:
+            depends_on.append((TEAMS, stored_team))
+            team = Team.model_validate_json(stored_team.body)
+            limit = team.limits.max_seats
+            seats = {} if limit is None else {stored_team.id: limit}
+        limits = BookingLimits(settings.scaling.max_workers_per_region, pool or None, seats)
+        return Calendar(booked, live, limits, depends_on, team)
+
+    async def _read_live(self, region: str | None) -> tuple[list[LiveWorker], list[StoredDocument]]:
+        if region not in self._live:
+            if self._templates is None:
+                self._templates = await read_templates(self._context.store)
+            live, usable = await read_live(self._context.store, region, self._templates, self._now)
+            self._live[region] = (list(live.values()), usable)
+        return self._live[region]
+
+
 async def read_calendar(
     context: ControlPlaneContext,
     asked: Sequence[BookedCapacity],
@@ -101,24 +140,9 @@ async def read_calendar(
     without: tuple[str, int] | None,
 ) -> Calendar:
     """What is booked around the times that are asked for, `without` one occurrence, and all workers that exist."""
-    store, settings = context.store, await context.settings()
-    pool = settings.scaling.license_pool_size
     first = min(each.start for each in asked)
     last = max(each.end for each in asked) + FREE_TIMES_WITHIN + _ONE_DAY
-    booked = [each async for each in _booked(store, first, last, without)]
-    region = None if pool else asked[0].region
-    live, usable = await read_live(store, region, await read_templates(store), now)
-    depends_on = [(WORKERS, stored) for stored in usable]
-    seats: dict[str, int] = {}
-    team = None
-    stored_team = await store.get(TEAMS, asked[0].team) if asked[0].team else None
-    if stored_team is not None:
-        depends_on.append((TEAMS, stored_team))
-        team = Team.model_validate_json(stored_team.body)
-        limit = team.limits.max_seats
-        seats = {} if limit is None else {stored_team.id: limit}
-    limits = BookingLimits(settings.scaling.max_workers_per_region, pool or None, seats)
-    return Calendar(booked, list(live.values()), limits, depends_on, team)
+    return await CalendarReader(context, first, last, now).around(asked, without=without)
 
 
 async def choose_definition(
@@ -149,22 +173,26 @@ async def _named_team(store: Store, caller: Caller, name: str) -> str:
 
 async def read_booked(store: Store, first: datetime, last: datetime) -> list[BookedCapacity]:
     """What open bookings take between these times."""
-    return [each async for each in _booked(store, first, last, None)]
+    return list(_booked(await read_open_bookings(store, first, last), first, last, None))
 
 
-async def _booked(
-    store: Store, first: datetime, last: datetime, without: tuple[str, int] | None
-) -> AsyncIterator[BookedCapacity]:
+def _booked(
+    bookings: Sequence[Booking], first: datetime, last: datetime, without: tuple[str, int] | None
+) -> Iterator[BookedCapacity]:
+    for booking in bookings:
+        for occurrence in booking.open_occurrences:
+            if (booking.id, occurrence.number) != without and _overlaps(occurrence, first, last):
+                yield booking.capacity(occurrence)
+
+
+async def read_open_bookings(store: Store, first: datetime, last: datetime) -> list[Booking]:
+    """The bookings that may have a class between these times; of one that cannot be read, what is known."""
     where = Where(
         any_of={"status": [status.value for status in OPEN_STATUSES]},
         at_least={"ends_at": first.isoformat()},
         below={"starts_at": last.isoformat()},
     )
-    async for stored in find_all(store, BOOKINGS, where):
-        booking = read_known(stored.body, stored.id)
-        for occurrence in booking.open_occurrences:
-            if (booking.id, occurrence.number) != without and _overlaps(occurrence, first, last):
-                yield booking.capacity(occurrence)
+    return [read_known(stored.body, stored.id) async for stored in find_all(store, BOOKINGS, where)]
 
 
 def _overlaps(occurrence: BookingOccurrence, first: datetime, last: datetime) -> bool:
@@ -187,11 +215,11 @@ async def read_live(
     usable = [stored for stored in stored_workers if stored.id in live and live[stored.id].free_from is not None]
     for stored in stored_workers:
         if found[stored.id] is None:  # it exists, and serves no class
-            live[stored.id] = LiveWorker(region or _stored_region(stored), "", None)
+            live[stored.id] = LiveWorker(region or stored_region(stored), "", None)
     return live, usable
 
 
-def _stored_region(stored: StoredDocument) -> str:
+def stored_region(stored: StoredDocument) -> str:
     """The region of a worker whose record cannot be read."""
     try:
         record = json.loads(stored.body)

@@ -6,20 +6,32 @@ control plane is away. The scheduler asks for it; each step is one commit, fence
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from lcm.control_plane.bookings.admission import decide_admission, read_calendar, read_walk_ins, without_license
+from lcm.control_plane.bookings.admission import (
+    CalendarReader,
+    decide_admission,
+    read_calendar,
+    read_open_bookings,
+    read_walk_ins,
+    stored_region,
+    without_license,
+)
 from lcm.control_plane.bookings.seats import end_seats, keep_seats, seats_have_ended
-from lcm.control_plane.bookings.workers import book_workers, give_back_workers
+from lcm.control_plane.bookings.workers import book_workers, give_back_workers, listed_or_skip
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.records.kinds import BOOKINGS, DEFINITIONS, TEAMS, TEMPLATES, WORKERS, find_all
+from lcm.control_plane.records.kinds import BOOKINGS, CALENDAR, DEFINITIONS, TEAMS, TEMPLATES, WORKERS, find_all
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.core import clock
+from lcm.core.singleflight import Singleflight
 from lcm.core.text import single_line
+from lcm.model.booking.licenses import license_room
 from lcm.model.booking.progress import (
     ChoiceLimits,
     assess_risk,
@@ -34,7 +46,6 @@ from lcm.model.booking.progress import (
 from lcm.model.booking.record import UNDER_WAY, Booking, BookingStatus
 from lcm.model.booking.requests import BookingProgress
 from lcm.model.problems import ProblemCode
-from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.template import WorkerTemplate
 
@@ -44,13 +55,17 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Leader, Transaction
+    from lcm.model.booking.licenses import LicenseRoom
     from lcm.model.booking.progress import WorkerChoice
     from lcm.model.booking.record import BookingOccurrence
+    from lcm.model.worker.record import Worker
 
 log = structlog.get_logger(__name__)
 
 LOOK_AHEAD = timedelta(hours=24)
 """Classes that begin within this time are checked against the limits as they are now."""
+ASSESS_EVERY = timedelta(minutes=1)
+"""How often, if nothing changes that bookings depend on. Workers change without that."""
 UNDER_WAY_SECONDS = 10.0
 IDLE_SECONDS = 30.0
 _MAX_REASON = 500
@@ -63,15 +78,30 @@ class BookingProgressService:
 
     def __init__(self, context: ControlPlaneContext) -> None:
         self._context = context
+        self._runs: Singleflight[tuple[str, int], BookingProgress] = Singleflight()
+        self._turn = asyncio.Lock()
+        self._future = FutureClasses(context)
 
     async def advance(self, leader: Leader, now: datetime) -> BookingProgress:
-        """Do what is due for all bookings. One that cannot be carried out is skipped, logged and counted."""
+        """Do what is due for all bookings. One that cannot be carried out is skipped, logged and counted.
+
+        A leader that gave up waiting and asks again gets the result of the run that is under way.
+        """
+        run = partial(self._advance_in_turn, leader, now)
+        return await self._runs.run((leader.controller, leader.term), run, "bookings-advance")
+
+    async def _advance_in_turn(self, leader: Leader, now: datetime) -> BookingProgress:
+        async with self._turn:
+            return await self._advance_all(leader, now)
+
+    async def _advance_all(self, leader: Leader, now: datetime) -> BookingProgress:
         before = (now + LOOK_AHEAD).isoformat()
         watched = Where(any_of={"watched": [True]}, below={"starts_at": before})
         listing = find_all(self._context.store, BOOKINGS, watched)
         listed = [read_or_skip(stored, Booking, "booking") async for stored in listing]
         found = [booking for booking in listed if booking is not None]
         skipped, under_way, steps = len(listed) - len(found), 0, []
+        await self._future.begin(found, now)
         for booking in sorted(found, key=lambda each: (each.created_at, each.id)):
             if booking.unknown_words:
                 continue  # left to the version that knows them
@@ -123,7 +153,7 @@ class BookingProgressService:
             given_back = False
             for occurrence in booking.occurrences:
                 if occurrence.is_open or occurrence.holds_capacity:
-                    after = await _advance_occurrence(self._context, tx, booking, occurrence)
+                    after = await _advance_occurrence(self._context, tx, booking, occurrence, self._future)
                     given_back = given_back or (occurrence.holds_capacity and not after.is_open)
                     booking = booking.with_occurrence(after, tx.now)
             if given_back and not any(each.status in UNDER_WAY for each in booking.occurrences):
@@ -139,7 +169,11 @@ def _step_text(booking: Booking) -> str:
 
 
 async def _advance_occurrence(
-    context: ControlPlaneContext, tx: Transaction, booking: Booking, occurrence: BookingOccurrence
+    context: ControlPlaneContext,
+    tx: Transaction,
+    booking: Booking,
+    occurrence: BookingOccurrence,
+    future: FutureClasses,
 ) -> BookingOccurrence:
     status = due_status(occurrence, tx.now)
     if status is BookingStatus.ENDED and not is_over(occurrence, tx.earliest_now):
@@ -147,21 +181,64 @@ async def _advance_occurrence(
     if status in UNDER_WAY:
         return await _keep_going(context, tx, booking, occurrence.model_copy(update={"status": status}))
     if status is BookingStatus.CONFIRMED:
-        if occurrence.warm_up_at - tx.now > LOOK_AHEAD:
-            return occurrence
-        return await assess_future(context, booking, occurrence, tx.now)
+        return await future.assess(booking, occurrence, tx.now)
     fields: dict[str, Any] = {"status": status, "at_risk": None}
     if occurrence.holds_capacity:
         fields["holds_capacity"] = not await seats_have_ended(tx.store, booking, occurrence)
     return occurrence.model_copy(update=fields)
 
 
+class FutureClasses:
+    """What classes that begin soon would lack: found anew when what bookings depend on changes, and every minute."""
+
+    def __init__(self, context: ControlPlaneContext) -> None:
+        self._context = context
+        self._calendar: int | None = None  # its revision
+        self._assessed: dict[tuple[str, int], tuple[datetime, datetime]] = {}  # when, and the start of the class
+        self._reader: CalendarReader | None = None
+
+    async def begin(self, bookings: Sequence[Booking], now: datetime) -> None:
+        """Begin a run over these bookings: what they are compared with is read once, if it is needed at all."""
+        stored = await self._context.store.get(CALENDAR, CALENDAR.name)
+        revision = None if stored is None else stored.revision
+        if revision != self._calendar:
+            self._assessed.clear()
+        self._calendar = revision
+        ids = {each.id for each in bookings}
+        self._assessed = {key: value for key, value in self._assessed.items() if key[0] in ids}
+        soon = [part for each in bookings for part in each.open_occurrences if _is_soon(part, now)]
+        last = max((part.ends_at for part in soon), default=now)
+        self._reader = CalendarReader(self._context, now, last, now)
+
+    async def assess(self, booking: Booking, occurrence: BookingOccurrence, now: datetime) -> BookingOccurrence:
+        """The class with what it would lack, if that is due."""
+        key = (booking.id, occurrence.number)
+        at, start = self._assessed.get(key, (None, None))
+        recent = at is not None and timedelta() <= now - at < ASSESS_EVERY and start == occurrence.starts_at
+        if not _is_soon(occurrence, now) or recent:
+            return occurrence
+        after = await assess_future(self._context, booking, occurrence, now, self._reader)
+        self._assessed[key] = (now, occurrence.starts_at)
+        return after
+
+
+def _is_soon(occurrence: BookingOccurrence, now: datetime) -> bool:
+    return occurrence.warm_up_at - now <= LOOK_AHEAD
+
+
 async def assess_future(
-    context: ControlPlaneContext, booking: Booking, occurrence: BookingOccurrence, now: datetime
+    context: ControlPlaneContext,
+    booking: Booking,
+    occurrence: BookingOccurrence,
+    now: datetime,
+    reader: CalendarReader | None = None,
 ) -> BookingOccurrence:
     """The class with what it would lack by the limits and workers of now."""
-    asked = booking.capacity(occurrence)
-    calendar = await read_calendar(context, [asked], now, without=(booking.id, occurrence.number))
+    asked, own = booking.capacity(occurrence), (booking.id, occurrence.number)
+    if reader is None:
+        calendar = await read_calendar(context, [asked], now, without=own)
+    else:
+        calendar = await reader.around([asked], without=own)
     short = [str(each) for each in decide_admission([asked], calendar, now).shortages]
     count = without_license(context, calendar, asked)
     short += [missing_licenses(count, booking.workers)] if count else []
@@ -202,10 +279,22 @@ async def _keep_going(
 
 
 async def _choose(context: ControlPlaneContext, tx: Transaction, booking: Booking, until: datetime) -> WorkerChoice:
-    where = Where(any_of={"aws_region": [booking.aws_region]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
-    listed = [each async for each in find_all(tx.store, WORKERS, where)]
-    workers = [tx.listed_worker(each) for each in listed if read_or_skip(each, Worker, "worker") is not None]
-    return await choose_among(context, booking, workers, len(listed) - len(workers), until, tx.now)
+    pool = (await context.settings()).scaling.license_pool_size
+    region = {} if pool else {"aws_region": [booking.aws_region]}  # workers of all regions take licenses of one pool
+    where = Where(any_of=region, none_of={"status": [WorkerStatus.TERMINATED.value]})
+    listed = [stored async for stored in find_all(tx.store, WORKERS, where)]
+    mark = booking.id.encode()
+    mine = [worker for each in listed if mark in each.body and (worker := listed_or_skip(tx, each)) is not None]
+    choice = await choose_among(context, booking, mine, 0, until, tx.now)
+    if len(choice.serving) == booking.workers:
+        return choice  # it needs no others, and they need not be decoded
+    others = {each.id: listed_or_skip(tx, each) for each in listed if mark not in each.body}
+    workers = [*mine, *(worker for worker in others.values() if worker is not None)]
+    readable = {worker.id for worker in workers}
+    unreadable = [
+        each for each in listed if each.id not in readable and stored_region(each) in ("", booking.aws_region)
+    ]
+    return await choose_among(context, booking, workers, len(unreadable), until, tx.now)
 
 
 async def choose_among(
@@ -216,7 +305,12 @@ async def choose_among(
     until: datetime,
     now: datetime,
 ) -> WorkerChoice:
-    """The workers for a class among the live ones of its region, of which so many further ones cannot be read."""
+    """The workers for a class among the live ones of its region, of which so many further ones cannot be read.
+
+    Where licenses are limited, those of all regions are given: they take licenses of one pool.
+    """
+    licenses = await _license_room(context, booking, workers, until, now)
+    workers = [worker for worker in workers if worker.aws_region == booking.aws_region]
     unreadable += sum(bool(each.unknown_words) for each in workers)
     walk_ins = await read_walk_ins(context.store, [worker.id for worker in workers if worker.allocation.lablets])
     scaling = (await context.settings()).scaling
@@ -224,8 +318,19 @@ async def choose_among(
         scaling.max_workers_per_region - unreadable,
         _MAX_WORKERS_AT_ONCE,
         context.ports,
-        license_pool=bool(scaling.license_pool_size),
+        licenses=licenses,
         launches_licensed=context.scale_up_license is not None,
     )
     known = [worker for worker in workers if not worker.unknown_words]
     return choose_workers(booking, known, walk_ins, limits=limits, until=until, now=now)
+
+
+async def _license_room(
+    context: ControlPlaneContext, booking: Booking, workers: Sequence[Worker], until: datetime, now: datetime
+) -> LicenseRoom | None:
+    """What is left of the license pool to the class; None if it has no limit."""
+    pool = (await context.settings()).scaling.license_pool_size
+    if not pool:
+        return None
+    others = [] if booking.requirements.license else await read_open_bookings(context.store, now, until)
+    return license_room(pool, booking, workers, others, until, now)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from lcm.control_plane.bookings.admission import stored_region
 from lcm.control_plane.bookings.progress import choose_among
 from lcm.control_plane.bookings.workers import booked_worker, launch_plan, launched_worker
 from lcm.control_plane.fleet.templates import read_template
 from lcm.control_plane.records.kinds import BOOKINGS, WORKERS, find_all
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
-from lcm.model.booking.progress import boundaries, due_status
+from lcm.model.booking.progress import boundaries, due_status, gets_token
 from lcm.model.booking.record import OPEN_STATUSES, UNDER_WAY, Booking
 from lcm.model.fleet.plan import PlannedBookingBoundary, PlannedBookingStep
 from lcm.model.worker.record import Worker
@@ -61,15 +62,17 @@ async def plan_booking_steps(context: ControlPlaneContext, now: datetime) -> lis
     """
     listed = [read_or_skip(each, Booking, "booking") async for each in find_all(context.store, BOOKINGS, _OPEN)]
     bookings = [each for each in listed if each is not None and not each.unknown_words]
+    pool = (await context.settings()).scaling.license_pool_size
     regions: dict[str, _Region] = {}
     found: list[PlannedBookingStep] = []
     for booking in sorted(bookings, key=lambda each: (each.created_at, each.id)):
         under_way = [each for each in booking.open_occurrences if due_status(each, now) in UNDER_WAY]
         if not under_way:
             continue
-        if booking.aws_region not in regions:
-            regions[booking.aws_region] = await _Region.read(context.store, booking.aws_region)
-        region = regions[booking.aws_region]
+        key = "" if pool else booking.aws_region  # workers of all regions take licenses of one pool
+        if key not in regions:
+            regions[key] = await _Region.read(context.store, key)
+        region = regions[key]
         try:
             for occurrence in under_way:
                 step = await _plan_step(context, region, booking, occurrence, now)
@@ -80,7 +83,7 @@ async def plan_booking_steps(context: ControlPlaneContext, now: datetime) -> lis
 
 
 class _Region:
-    """The live workers of a region as they are once the steps that are planned so far are carried out.
+    """The live workers of a region, or of all, as they are once the steps that are planned so far are carried out.
 
     They are decoded when they are needed: a class that has its workers needs no others.
     """
@@ -91,7 +94,8 @@ class _Region:
 
     @classmethod
     async def read(cls, store: Store, aws_region: str) -> Self:
-        live = Where(any_of={"aws_region": [aws_region]}, none_of={"status": [WorkerStatus.TERMINATED.value]})
+        any_of = {"aws_region": [aws_region]} if aws_region else {}
+        live = Where(any_of=any_of, none_of={"status": [WorkerStatus.TERMINATED.value]})
         return cls({each.id: each async for each in find_all(store, WORKERS, live)})
 
     def put(self, worker: Worker) -> None:
@@ -108,10 +112,9 @@ class _Region:
         self._decode(list(self._stored.values()))
         return list(self._workers.values())
 
-    @property
-    def unreadable(self) -> int:
+    def unreadable(self, aws_region: str) -> int:
         """How many of those that were decoded could not be read."""
-        return len(self._stored)
+        return sum(stored_region(each) in ("", aws_region) for each in self._stored.values())
 
     def _decode(self, stored: list[StoredDocument]) -> None:
         for each in stored:
@@ -126,16 +129,26 @@ async def _plan_step(
     until = occurrence.ends_at
     choice = await choose_among(context, booking, region.workers_of(booking), 0, until, now)
     if len(choice.serving) < booking.workers:
-        choice = await choose_among(context, booking, region.workers(), region.unreadable, until, now)
+        choice = await choose_among(
+            context, booking, region.workers(), region.unreadable(booking.aws_region), until, now
+        )
     launched: list[Worker] = []
     if choice.launch:
         context.region(booking.aws_region)
         template = await read_template(context.store, booking.template)
-        plans = (launch_plan(context, template, booking, occurrence, number + 1) for number in range(choice.launch))
+        pool = (await context.settings()).scaling.license_pool_size
+        plans = (
+            launch_plan(context, template, booking, occurrence, number + 1, pool=pool)
+            for number in range(choice.launch)
+        )
         launched = [launched_worker(plan, booking, occurrence, now) for plan in plans]
     stopped = [each for each in choice.serving if each.desired_status is DesiredStatus.STOPPED]
     taken = [*stopped, *choice.booked]
-    for worker in (*(booked_worker(each, booking, occurrence, now) for each in taken), *launched):
+    has_token = context.scale_up_license is not None
+    for worker in taken:
+        gets = has_token and gets_token(worker, booking)
+        region.put(booked_worker(worker, booking, occurrence, now, gets_token=gets))
+    for worker in launched:
         region.put(worker)
     if not taken and not launched:
         return None

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from lcm.model.booking.capacity import UNKNOWN_LAB_TIME, walk_in_end
+from lcm.model.booking.licenses import takes_license
 from lcm.model.booking.record import AtRisk, BookingStatus
 from lcm.model.formatting import as_clause, count_of
 from lcm.model.lablet.placement import check_adopted, check_capacity, check_health, check_team
@@ -16,12 +17,13 @@ from lcm.model.lablet.scheduling.template_choice import FAILED_LAUNCH_WINDOW, wi
 from lcm.model.lablet.seats import count_seats_in
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, find_condition
-from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerOrigin, WorkerStatus
 from lcm.model.worker.template import Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from lcm.model.booking.licenses import LicenseRoom
     from lcm.model.booking.record import Booking, BookingOccurrence
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
@@ -78,13 +80,14 @@ class WorkerChoice:
 class ChoiceLimits:
     """What limits the choice: workers of the region, and those that are booked or launched at once.
 
-    `license_pool`: whether licenses are limited; `launches_licensed`: whether a worker that is launched gets one.
+    `licenses`: what is left of the license pool, None if it has no limit; `launches_licensed`: whether a worker that is
+    launched for a class that needs a license gets one.
     """
 
     max_workers: int
     at_once: int
     ports: PortRange = DEFAULT_PORTS
-    license_pool: bool = False
+    licenses: LicenseRoom | None = None
     launches_licensed: bool = False
 
 
@@ -116,16 +119,22 @@ def choose_workers(
     ]
     unsuitable = {each.id: reason for each in free if (reason := _unsuitable_reason(each, booking, limits, until))}
     suitable = [worker for worker in free if worker.id not in unsuitable]
-    taken = tuple(sorted(suitable, key=_preference(booking, limits)))[: min(missing, limits.at_once)]
+    ordered = sorted(suitable, key=_preference(booking, limits))
+    allowed, licenses = _within_licenses(ordered, booking, limits, min(missing, limits.at_once))
+    taken = tuple(allowed)
     missing -= len(taken)
     if missing == 0:
         return WorkerChoice(serving, taken, 0, tuple(problems))
     failed = _failed_launch(booking, workers, now)
     room = 0 if failed else max(0, limits.max_workers - len(workers))
-    launch = min(missing, room, limits.at_once - len(taken))
+    launch = min(missing, room, limits.at_once - len(taken), missing if licenses is None else licenses)
     if failed is not None:
         problems.append(failed)
+    elif licenses is not None and missing > licenses and room > licenses:
+        problems.append(f"{count_of(missing, 'worker')} would need a license, and LICENSE_POOL_SIZE leaves {licenses}")
     elif missing > room:
+        left = [worker for worker in ordered if worker not in taken]
+        problems += [f"{worker.name}: the license that it has or would take is needed elsewhere" for worker in left]
         problems += [f"{worker.name}: {unsuitable[worker.id]}" for worker in free if worker.id in unsuitable]
         there = f"{booking.aws_region} has {count_of(len(workers), 'worker')}"
         problems.append(f"{there}, and MAX_WORKERS_PER_REGION is {limits.max_workers}")
@@ -163,7 +172,7 @@ def _unsuitable_reason(worker: Worker, booking: Booking, limits: ChoiceLimits, u
     starts = worker.desired_status is DesiredStatus.RUNNING
     if starts and stuck is not None and stuck.status is ConditionStatus.TRUE:
         return as_clause(stuck.message)
-    if booking.requirements.license and limits.launches_licensed and not will_be_licensed(worker):
+    if booking.requirements.license and limits.launches_licensed and not _can_be_licensed(worker, booking):
         return "it has no license"
     if worker.capacity is not None and (fewer := fewer_seats(worker.capacity, booking, limits.ports)) is not None:
         return fewer
@@ -178,6 +187,10 @@ def _unsuitable_reason(worker: Worker, booking: Booking, limits: ChoiceLimits, u
     )
 
 
+def _can_be_licensed(worker: Worker, booking: Booking) -> bool:
+    return will_be_licensed(worker) or gets_token(worker, booking)
+
+
 def fewer_seats(capacity: Capacity, booking: Booking, ports: PortRange) -> str | None:
     """That a worker holds fewer seats than were counted on when the class was booked; None if it does not."""
     seats = count_seats_in(capacity, booking.requirements, ports)
@@ -186,14 +199,50 @@ def fewer_seats(capacity: Capacity, booking: Booking, ports: PortRange) -> str |
     return f"it holds {seats} of {booking.seats_per_worker} seats" if seats < booking.seats_per_worker else None
 
 
-def _preference(booking: Booking, limits: ChoiceLimits) -> Callable[[Worker], tuple[bool, bool, int, datetime, str]]:
+def _within_licenses(
+    ordered: Sequence[Worker], booking: Booking, limits: ChoiceLimits, count: int
+) -> tuple[list[Worker], int | None]:
+    """The first of these workers that the license pool allows, and how many that are launched may take a license.
+
+    None: those that are launched take none, or there is no limit.
+    """
+    room = limits.licenses
+    if room is None:
+        return list(ordered[:count]), None
+    needed = booking.requirements.license
+    registered = sum(takes_license(worker) for worker in ordered)
+    spare, free = room.spare, registered if needed else max(0, registered - room.reserved)
+    taken: list[Worker] = []
+    for worker in ordered:
+        if len(taken) == count:
+            break
+        if takes_license(worker):
+            if not free:
+                continue
+            free -= 1
+        elif will_be_licensed(worker) or (needed and limits.launches_licensed):
+            if not spare:
+                continue
+            spare -= 1
+        taken.append(worker)
+    return taken, spare if needed and limits.launches_licensed else None
+
+
+def gets_token(worker: Worker, booking: Booking) -> bool:
+    """Whether the worker is given the license token of new workers: one that was launched without is as good then."""
+    without = not worker.has_license_token and worker.license_status is LicenseStatus.UNREGISTERED
+    return booking.requirements.license and without and worker.origin is WorkerOrigin.SCALE_UP
+
+
+def _preference(booking: Booking, limits: ChoiceLimits) -> Callable[[Worker], tuple[bool, int, int, datetime, str]]:
     """Workers of the team first: others may serve anybody. Admission counts on it, and so it does with licenses."""
 
-    def key(worker: Worker) -> tuple[bool, bool, int, datetime, str]:
+    def key(worker: Worker) -> tuple[bool, int, int, datetime, str]:
         if booking.requirements.license:
-            wrong = not will_be_licensed(worker)
+            wrong = 0 if will_be_licensed(worker) else 1
         else:
-            wrong = limits.license_pool and worker.license_status is LicenseStatus.REGISTERED
+            takes = 1 if takes_license(worker) else 2 if will_be_licensed(worker) else 0
+            wrong = 0 if limits.licenses is None else takes
         starts = worker.desired_status is DesiredStatus.RUNNING
         readiness = 0 if worker.ready else 1 if starts else 2
         return (worker.team == "", wrong, readiness, worker.created_at, worker.id)

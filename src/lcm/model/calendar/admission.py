@@ -208,6 +208,9 @@ class _Usage:
     licensed_need: dict[_Kind, int]  # workers of all regions that need a license
     registered: dict[_Kind, int]  # usable ones that have one
     team_seats: int
+    unlicensed_need: dict[_Kind, int] = field(default_factory=dict)  # workers of all regions that need none
+    plain: dict[_Kind, int] = field(default_factory=dict)  # usable ones that neither have a license nor take one
+    registering: dict[_Kind, int] = field(default_factory=dict)  # usable ones that take one when they are started
 
 
 class _UsageTable:
@@ -265,9 +268,11 @@ class _UsageTable:
         workers = self._present + _missing(usage.need, usage.usable)
         if workers > limits.max_workers_per_region:
             yield Shortage(Resource.WORKERS, at, workers, limits.max_workers_per_region)
-        if limits.license_pool is not None and shape.licensed:
-            licenses = self._registered + _missing(usage.licensed_need, usage.registered)
-            if licenses > limits.license_pool:
+        if limits.license_pool is not None:
+            taken = _taken_without_need(usage)
+            licenses = self._registered + _missing(usage.licensed_need, usage.registered) + sum(taken.values())
+            takes = shape.licensed or taken.get((shape.region, shape.template), 0) > 0
+            if takes and licenses > limits.license_pool:
                 yield Shortage(Resource.LICENSES, at, licenses, limits.license_pool)
         allowed = limits.team_seats.get(shape.team)
         if allowed is not None and usage.team_seats > allowed:
@@ -284,19 +289,54 @@ def _missing(need: Mapping[_Kind, int], usable: Mapping[_Kind, int]) -> int:
     return sum(max(0, count - usable.get((*kind, ""), 0)) for kind, count in short.items())
 
 
+def _taken_without_need(usage: _Usage) -> dict[tuple[str, str], int]:
+    """The licenses that workers take when classes which need none start them: they take any other worker first.
+
+    What has a license is left to classes that need one, as is what takes one for them.
+    """
+    taken: dict[tuple[str, str], int] = {}
+    if not usage.registering:
+        return taken
+    unserved: dict[tuple[str, str], tuple[int, int]] = {}
+    for region, template, team in {*usage.licensed_need, *usage.unlicensed_need}:
+        kind = (region, template)
+        licensed = usage.licensed_need.get((*kind, team), 0)
+        others = usage.unlicensed_need.get((*kind, team), 0)
+        if team:
+            licensed, others, started = _serve(usage, (*kind, team), licensed, others)
+            taken[kind] = taken.get(kind, 0) + started
+        before = unserved.get(kind, (0, 0))
+        unserved[kind] = (before[0] + licensed, before[1] + others)
+    for kind, (licensed, others) in unserved.items():
+        taken[kind] = taken.get(kind, 0) + _serve(usage, (*kind, ""), licensed, others)[2]
+    return taken
+
+
+def _serve(usage: _Usage, kind: _Kind, licensed: int, others: int) -> tuple[int, int, int]:
+    """What remains of both needs after the workers of one kind, and how many take a license that nobody needs."""
+    registered, registering = usage.registered.get(kind, 0), usage.registering.get(kind, 0)
+    plain = usage.plain.get(kind, 0)
+    kept = min(licensed, registered + registering)
+    left_registering = registering - max(0, kept - registered)
+    without = min(others, plain + max(0, registered - kept))
+    started = min(others - without, left_registering)
+    left_plain = max(0, plain - without)
+    return max(0, licensed - kept - left_plain), others - without - started, started
+
+
 def _initial_usage(shape: BookedCapacity) -> _Usage:
     """Before all times: nothing is taken but by the booking, and no worker can serve yet."""
     own = (shape.region, shape.template, shape.team)
-    licensed = {own: shape.workers} if shape.licensed else {}
-    return _Usage({own: shape.workers}, {}, licensed, {}, shape.seats)
+    licensed, others = ({own: shape.workers}, {}) if shape.licensed else ({}, {own: shape.workers})
+    return _Usage({own: shape.workers}, {}, licensed, {}, shape.seats, others)
 
 
 def _count(usage: _Usage, shape: BookedCapacity, booking: BookedCapacity, sign: int) -> None:
     kind = (booking.region, booking.template, booking.team)
     if booking.region == shape.region:
         usage.need[kind] = usage.need.get(kind, 0) + sign * booking.workers
-    if booking.licensed:
-        usage.licensed_need[kind] = usage.licensed_need.get(kind, 0) + sign * booking.workers
+    needs = usage.licensed_need if booking.licensed else usage.unlicensed_need
+    needs[kind] = needs.get(kind, 0) + sign * booking.workers
     if booking.team == shape.team:
         usage.team_seats += sign * booking.seats
 
@@ -305,5 +345,5 @@ def _free(usage: _Usage, shape: BookedCapacity, worker: LiveWorker) -> None:
     kind = (worker.region, worker.template, worker.team)
     if worker.region == shape.region:
         usage.usable[kind] = usage.usable.get(kind, 0) + 1
-    if worker.registered:
-        usage.registered[kind] = usage.registered.get(kind, 0) + 1
+    found = usage.registered if worker.registered else usage.registering if worker.registers else usage.plain
+    found[kind] = found.get(kind, 0) + 1

@@ -48,10 +48,11 @@ class School:
         body = {"scaling": {"max_workers_per_region": workers}}
         assert (await self.plane.ask("PATCH", "/api/settings", role=ADMIN, json=body)).status_code == 200
 
-    async def book(self, name: str = "class") -> dict[str, Any]:
+    async def book(self, name: str = "class", **facts: Any) -> dict[str, Any]:
         start = (clock.now() + timedelta(hours=3)).strftime("%Y-%m-%dT%H:%M")
         body = {"name": name, "definition": "lab", "seats": SEATS, "start": start, "zone": "UTC"}
-        response = await self.post("/api/bookings", {**body, "duration_minutes": 60, "learners": ["anna"]})
+        body |= {"duration_minutes": 60, "learners": ["anna"], **facts}
+        response = await self.post("/api/bookings", body)
         assert response.status_code == 201, response.text
         self.booking = response.json()
         return self.booking

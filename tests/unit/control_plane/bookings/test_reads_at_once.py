@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 from lcm.control_plane.bookings import admission, protection
 from lcm.control_plane.bookings.admission import read_live
 from lcm.control_plane.read_gate import MAX_RUNNING
+from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.core import clock
 from lcm.model.access import Role
 from tests.support.web.visitor import signed_in
-from tests.unit.control_plane.bookings.test_progress import school
+from tests.unit.control_plane.bookings.test_progress import CONTROLLER, WORKERS_NEEDED, School, school
 from tests.unit.control_plane.bookings.test_walk_ins import Class, class_
 
 if TYPE_CHECKING:
     import pytest
+
+    from lcm.control_plane.store.port import StoredDocument
+    from lcm.model.worker.record import Worker
 
 __all__ = ["class_", "school"]  # the fixtures
 
@@ -54,3 +58,70 @@ async def test_all_workers_are_read_a_few_times_at_once(class_: Class, monkeypat
     visitor = await signed_in(class_.plane, Role.OPERATOR)
     assert "It will end" in await visitor.part(f"/lablets/{lablets[0]['id']}/confirm-extend")
     assert reads == 1, "once for all choices of the dialog"
+
+
+async def test_all_classes_ahead_are_compared_with_one_calendar_each_minute(
+    school: School, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each comparison reads all bookings and all workers, and classes are carried out every ten seconds."""
+    for number in range(3):
+        await school.book(f"class{number}")
+    reads = 0
+
+    async def counted(*about: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await read_live(*about)
+
+    monkeypatch.setattr(admission, "read_live", counted)
+    found = []
+    for limit, minutes in ((None, 0), (None, 0), (8, 0), (None, 1)):
+        if limit is not None:
+            await school.set_limit(limit)
+        await asyncio.sleep(60 * minutes)
+        reads = 0
+        await school.advance()
+        found.append(reads)
+    assert found == [1, 0, 1, 1], "at first, at once again, after a change of a limit, and a minute later"
+
+
+async def test_bookings_are_carried_out_once_at_a_time(school: School, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler gives up after ten seconds and asks again; the run that is under way goes on meanwhile."""
+    await school.book()
+    reads, running, most = 0, 0, 0
+
+    async def slow(*about: Any) -> Any:
+        nonlocal reads, running, most
+        reads, running = reads + 1, running + 1
+        most = max(most, running)
+        await asyncio.sleep(25)
+        running -= 1
+        return await read_live(*about)
+
+    monkeypatch.setattr(admission, "read_live", slow)
+
+    async def ask(after: float) -> int:
+        await asyncio.sleep(after)
+        return (await school.post("/api/internal/bookings/advance", role=CONTROLLER)).status_code
+
+    answers = await asyncio.gather(*map(ask, (0, 10, 20)))
+    assert (answers, reads, most) == ([200, 200, 200], 1, 1)
+
+
+async def test_a_class_that_has_its_workers_decodes_no_others(school: School, monkeypatch: pytest.MonkeyPatch) -> None:
+    await school.set_limit(WORKERS_NEEDED + 8)
+    await school.warm_up()
+    for number in range(4):
+        await school.plane.create(f"other{number}", template_name="small")
+    await school.advance()
+    decoded = 0
+    original = Transaction.listed_worker
+
+    def counted(tx: Transaction, stored: StoredDocument) -> Worker:
+        nonlocal decoded
+        decoded += 1
+        return original(tx, stored)
+
+    monkeypatch.setattr(Transaction, "listed_worker", counted)
+    await school.advance()
+    assert decoded == WORKERS_NEEDED, "each of its own once"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lcm.model.booking.capacity import live_worker
-from lcm.model.booking.progress import ChoiceLimits, WorkerChoice, choose_workers
-from lcm.model.booking.record import Booking
+from lcm.model.booking.licenses import LicenseRoom, license_room
+from lcm.model.booking.progress import ChoiceLimits, WorkerChoice, choose_workers, gets_token
+from lcm.model.booking.record import Booking, BookingOccurrence
+from lcm.model.calendar.zones import WallTime
 from lcm.model.lablet.record import LabletRequirements
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.maintenance import AnnouncedMaintenance
-from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerOrigin, WorkerStatus
 from lcm.model.worker.template import Allocation, Capacity, WorkerTemplate
 from tests.support.records.lablet_records import a_ready_worker
 from tests.support.records.workers import NOW
@@ -128,8 +131,58 @@ def test_a_class_without_licenses_leaves_them_to_others_if_they_are_limited() ->
     without = ready("beta", license_status=UNLICENSED, created_at=NOW + timedelta(minutes=1))
     licensed = ready("alpha", license_status=LicenseStatus.REGISTERED)
     assert names(choose(a_booking(), licensed, without)) == ["alpha"]
-    limited = ChoiceLimits(max_workers=10, at_once=10, license_pool=True)
+    limited = ChoiceLimits(max_workers=10, at_once=10, licenses=LicenseRoom(0))
     assert names(choose(a_booking(), licensed, without, limits=limited)) == ["beta"]
+
+
+def test_a_stopped_worker_that_would_take_a_license_is_the_last_choice_of_a_class_without() -> None:
+    gave_back = LicenseStatus.DEREGISTERED
+    stopped = {"status": WorkerStatus.STOPPED, "desired_status": DesiredStatus.STOPPED}
+    registers = ready("alpha", has_license_token=True, license_status=gave_back, **stopped)
+    plain = ready("beta", license_status=UNLICENSED, created_at=NOW + timedelta(minutes=1), **stopped)
+    none_left = replace(MANY, licenses=LicenseRoom(0))
+    assert names(choose(a_booking(), registers, plain, limits=none_left)) == ["beta"]
+    alone = choose(a_booking(), registers, limits=none_left)
+    assert (names(alone), alone.launch) == ([], 1), "one that is launched takes none"
+    assert names(choose(a_booking(), registers, limits=replace(MANY, licenses=LicenseRoom(1)))) == ["alpha"]
+    full = choose(a_booking(), registers, limits=replace(none_left, max_workers=1))
+    assert full.problems[0] == "alpha: the license that it has or would take is needed elsewhere"
+
+
+def test_registered_workers_are_left_to_classes_that_need_them() -> None:
+    licensed = ready("alpha", license_status=LicenseStatus.REGISTERED)
+    reserved = choose(a_booking(), licensed, limits=replace(MANY, licenses=LicenseRoom(0, reserved=1)))
+    assert (names(reserved), reserved.launch) == ([], 1)
+
+
+def test_a_class_launches_no_more_licensed_workers_than_the_pool_allows() -> None:
+    """The pool was made smaller, or others registered meanwhile."""
+    limits = replace(MANY, licenses=LicenseRoom(1), launches_licensed=True)
+    choice = choose(a_booking(3, licensed=True), limits=limits)
+    assert choice.launch == 1
+    assert choice.problems == ("3 workers would need a license, and LICENSE_POOL_SIZE leaves 1",)
+
+
+def test_a_worker_that_was_launched_without_a_license_serves_a_class_that_needs_one() -> None:
+    left = ready("alpha", license_status=UNLICENSED, origin=WorkerOrigin.SCALE_UP)
+    launches_licensed = replace(MANY, launches_licensed=True, licenses=LicenseRoom(1))
+    booking = a_booking(licensed=True)
+    assert names(choose(booking, left, limits=launches_licensed)) == ["alpha"]
+    assert gets_token(left, booking)
+    assert not gets_token(left, a_booking())
+
+
+def test_licenses_are_left_to_classes_that_begin_before_the_end() -> None:
+    begins = NOW + timedelta(hours=1)
+    start = WallTime(at=begins.replace(tzinfo=None), zone="UTC")
+    part = BookingOccurrence(number=1, start=start, warm_up_at=begins, starts_at=begins, ends_at=ENDS)
+    exam = a_booking(2, licensed=True).model_copy(update={"id": "bk-2", "occurrences": (part,)})
+    licensed = ready("alpha", license_status=LicenseStatus.REGISTERED)
+    assert license_room(3, a_booking(), [licensed], [exam], ENDS, NOW) == LicenseRoom(1, 2)
+    assert license_room(3, a_booking(), [licensed], [exam], begins, NOW) == LicenseRoom(2, 0), "it begins later"
+    served = licensed.model_copy(update={"booking_id": "bk-2", "booked_until": ENDS})
+    assert license_room(3, a_booking(), [served], [exam], ENDS, NOW) == LicenseRoom(1, 1)
+    assert license_room(3, exam, [licensed], [], ENDS, NOW) == LicenseRoom(2)
 
 
 def test_a_booked_worker_whose_cml_never_becomes_ready_is_replaced_unless_seats_are_on_it() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,9 @@ from lcm.model.calendar.admission import (
     Resource,
     admit,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BEGIN = datetime(2026, 11, 16, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -47,6 +51,32 @@ def launches(booked: list[BookedCapacity], usable: list[LiveWorker]) -> int:
     )
 
 
+def needlessly_taken(booked: list[BookedCapacity], usable: list[LiveWorker]) -> int:
+    """How many workers take a license for a class that needs none, as the last choice; handed out one by one."""
+    free, taken = list(usable), 0
+
+    def hand_out(wanted: list[str], team: str, matches: Callable[[LiveWorker], bool]) -> int:
+        given = 0
+        for asks in [each for each in wanted if not team or each == team]:
+            found = next((each for each in free if each.team == team and matches(each)), None)
+            if found is not None:
+                free.remove(found)
+                wanted.remove(asks)
+                given += 1
+        return given
+
+    exams = [each.team for each in booked if each.licensed for _ in range(each.workers)]
+    others = [each.team for each in booked if not each.licensed for _ in range(each.workers)]
+    for team in (*TEAMS, ""):
+        hand_out(exams, team, lambda each: each.registered)
+        hand_out(exams, team, lambda each: each.registers)
+        hand_out(others, team, lambda each: not each.registered and not each.registers)
+        hand_out(others, team, lambda each: each.registered)
+        taken += hand_out(others, team, lambda each: each.registers)
+        hand_out(exams, team, lambda each: True)
+    return taken
+
+
 def is_overcommitted(
     booked: list[BookedCapacity], live: list[LiveWorker], limits: BookingLimits, moment: datetime, asks: BookedCapacity
 ) -> set[Resource]:
@@ -56,6 +86,7 @@ def is_overcommitted(
     exceeded: set[Resource] = set()
     here = [each for each in live if each.region == asks.region]
     workers, licenses = len(here), sum(each.registered for each in live)
+    takes = asks.licensed
     for region in REGIONS:
         for template in TEMPLATES:
             alike = [each for each in now if (each.region, each.template) == (region, template)]
@@ -64,9 +95,12 @@ def is_overcommitted(
                 workers += launches(alike, usable)
             registered = [each for each in usable if each.registered]
             licenses += launches([each for each in alike if each.licensed], registered)
+            needless = needlessly_taken(alike, usable)
+            licenses += needless
+            takes = takes or (needless > 0 and (region, template) == (asks.region, asks.template))
     if workers > limits.max_workers_per_region:
         exceeded.add(Resource.WORKERS)
-    if asks.licensed and limits.license_pool is not None and licenses > limits.license_pool:
+    if takes and limits.license_pool is not None and licenses > limits.license_pool:
         exceeded.add(Resource.LICENSES)
     seats = sum(each.seats for each in now if each.team == asks.team)
     if seats > limits.team_seats.get(asks.team, seats):
@@ -96,7 +130,8 @@ LIVE = st.lists(
         st.none() | st.integers(-1, 60).map(at),
         st.booleans(),
         st.sampled_from(("", *TEAMS)),
-    ),
+        st.booleans(),
+    ).map(lambda each: replace(each, registers=each.registers and not each.registered)),
     max_size=5,
 )
 LIMITS = st.builds(
@@ -198,6 +233,23 @@ def test_free_times_begin_at_a_quarter_of_an_hour() -> None:
 )
 def test_workers_that_cannot_serve_take_up_places(live: list[LiveWorker], confirmed: bool) -> None:
     assert admit([booking(10, 4, workers=5)], [], live, BookingLimits(10)).confirmed is confirmed
+
+
+def test_a_class_that_needs_no_license_does_not_make_workers_take_more_than_there_are() -> None:
+    """A stopped worker that gave its license back takes one when it is started, for whatever class."""
+    stopped, licensed = (
+        LiveWorker("eu-west-1", "metal", at(0), registers=True),
+        LiveWorker("us-east-1", "x", None, True),
+    )
+    for others, confirmed in (
+        ([], True),
+        ([licensed], False),
+        ([licensed, LiveWorker("eu-west-1", "metal", at(0))], True),
+    ):
+        answer = admit([booking(10, 4)], [], [stopped, *others], BookingLimits(10, 1))
+        assert answer.confirmed is confirmed
+    both = [booking(10, 4, licensed=True)]
+    assert admit([booking(10, 4)], both, [stopped], BookingLimits(2, 1)).confirmed, "the exam takes it"
 
 
 def test_a_limit_that_was_lowered_refuses_only_what_needs_more() -> None:

@@ -31,7 +31,8 @@ def a_booking(chance: random.Random) -> BookedCapacity:
 def a_worker(chance: random.Random) -> LiveWorker:
     free_from = None if chance.random() < 0.3 else at(chance.randrange(-1, 60))
     region, template, registered = chance.choice(REGIONS), chance.choice(TEMPLATES), chance.random() < 0.5
-    return LiveWorker(region, template, free_from, registered, chance.choice(("", "", *TEAMS)))
+    registers = not registered and chance.random() < 0.5
+    return LiveWorker(region, template, free_from, registered, chance.choice(("", "", *TEAMS)), registers)
 
 
 def test_no_instant_is_overcommitted_by_what_was_admitted(booking_sets: int) -> None:
