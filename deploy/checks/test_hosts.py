@@ -82,7 +82,7 @@ def test_whatever_stops_a_service_waits_until_it_has_ended() -> None:
     for name, (text, pattern) in limits.items():
         (seconds,) = re.findall(pattern, text, re.MULTILINE)
         most = int(seconds) - 10
-        assert float(setting.default) <= most, name
+        assert float(setting.default or 0) <= most, name
         assert f"# SHUTDOWN_SECONDS (at most {most}) and 10 s" in text, name
         assert f"`{name}`" in setting.description
 
