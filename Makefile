@@ -96,8 +96,8 @@ browser: $(VENV)/.ready-dev ## install Chromium if it is missing
 provider: $(VENV)/.ready-dev ## install the identity provider of the tests if it is missing
 	@$(BIN)/python -m tests.support.auth.identity_provider
 
-release: $(VENV)/.ready-deploy-tools ## build wheel, sdist, SBOM and checksums in dist/, and try the wheel on Python 3.11, 3.12 and 3.13
-	$(BIN)/python -m tools.release
+release: $(VENV)/.ready-deploy-tools ## build wheel, sdist, SBOM and checksums in dist/ of a commit (DIRTY=yes: of what is there), and try the wheel on Python 3.11, 3.12 and 3.13
+	$(BIN)/python -m tools.release $(if $(DIRTY),--dirty)
 
 lock: $(VENV)/.ready-uv ## regenerate requirements/*.txt
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt

@@ -1,6 +1,7 @@
 """Builds what a release consists of, and tries the wheel in a new environment of each supported Python.
 
-`make release` runs it. It writes to dist/: wheel, sdist, SBOM (CycloneDX), and SHA256SUMS.
+`make release` runs it. It writes to dist/: wheel, sdist, SBOM (CycloneDX), and SHA256SUMS. A tree with changes that
+no commit has is refused, unless `--dirty` is given.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
@@ -25,6 +30,8 @@ BIN = Path(sys.executable).parent
 PYTHONS = ("3.11", "3.12", "3.13")
 READY_WITHIN = 180.0
 """Seconds for `lcm up` to become ready on a loaded host."""
+
+_NOT_A_RELEASE = "made of what is there, which may be in no commit: do not publish it"
 
 
 class ReleaseError(Exception):
@@ -37,6 +44,27 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
     if done.returncode:
         raise ReleaseError(f"{' '.join(str(each) for each in command)}\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def check_tree(root: Path) -> None:
+    """Refuse changes that no commit has, and files that git does not know: nobody could build the same again."""
+    changes = run("git", "status", "--porcelain", cwd=root).splitlines()
+    if changes:
+        shown = "\n".join(f"  {each}" for each in changes[:10])
+        more = f"\n  and {len(changes) - 10} more" if len(changes) > 10 else ""
+        raise ReleaseError(
+            f"the tree has changes that no commit has:\n{shown}{more}\ncommit them; for a trial: make release DIRTY=yes"
+        )
+
+
+def missing_tag(root: Path, version: str) -> str:
+    """What to say if the commit does not have the tag of the version; empty if it has."""
+    tag = f"v{version}"
+    if tag in run("git", "tag", "--points-at", "HEAD", cwd=root).split():
+        return ""
+    if run("git", "tag", "--list", tag, cwd=root).strip():
+        return f"another commit has the tag {tag}: before you publish this, raise the version in pyproject.toml"
+    return f"this commit does not have the tag {tag}; when you publish it: git tag {tag}"
 
 
 def build() -> Path:
@@ -136,9 +164,12 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Build and try; returns the exit code."""
+    dirty = "--dirty" in arguments
     try:
+        if not dirty:
+            check_tree(ROOT)
         wheel = build()
         write_sbom()
         write_checksums()
@@ -146,13 +177,16 @@ def main() -> int:
             for version in PYTHONS:
                 seconds = try_wheel(wheel, version, Path(folder))
                 print(f"Python {version}: installed, lcm up ready after {seconds:.1f} s, ended with 0")
+        advice = _NOT_A_RELEASE if dirty else missing_tag(ROOT, wheel.name.split("-")[1])
     except ReleaseError as error:
         print(f"make release: {error}", file=sys.stderr)
         return 1
     for path in sorted(DIST.iterdir()):
         print(f"dist/{path.name}  {path.stat().st_size:,} bytes")
+    if advice:
+        print(advice)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

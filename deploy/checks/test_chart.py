@@ -462,6 +462,16 @@ def test_the_demo_is_one_pod_with_a_volume_and_a_token_of_its_own(chart: Chart) 
     assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
 
 
+def test_the_demo_can_have_a_secret_that_was_there_before(chart: Chart) -> None:
+    """What renders the chart again and again cannot read the chart's own: it would replace the token each time."""
+    objects = chart.render({"demo": True, "demoSecret": "mine"})
+    assert not of_kind(objects, "Secret")
+    (deployment,) = of_kind(objects, "Deployment")
+    token = environment(deployment)["LCM_BOOTSTRAP_TOKEN"]["valueFrom"]["secretKeyRef"]
+    assert token == {"name": "mine", "key": "bootstrap-token"}
+    assert chart.render({"demo": True, "demoSecret": "mine"}) == objects
+
+
 def test_every_value_is_used() -> None:
     text = "".join(path.read_text() for path in (CHART / "templates").iterdir())
     used = set(re.findall(r"(?:\.Values|\$values)\.([\w.]+)", text))

@@ -70,6 +70,23 @@ def test_the_settings_of_each_unit_are_those_of_its_service(tmp_path: Path, serv
     load(SERVICES[service], env={**given, **entered, **files})
 
 
+def test_whatever_stops_a_service_waits_until_it_has_ended() -> None:
+    """It finishes requests for SHUTDOWN_SECONDS, then hands leadership over: as the chart counts, 10 s more."""
+    (setting,) = [doc for doc in describe(SERVICES["control-plane"]) if doc.variable == "SHUTDOWN_SECONDS"]
+    unit = UNIT.read_text(encoding="utf-8")
+    compose = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+    limits = {
+        "TimeoutStopSec": (unit, r"^TimeoutStopSec=(\d+)$"),
+        "stop_grace_period": (compose, r"^  stop_grace_period: (\d+)s$"),
+    }
+    for name, (text, pattern) in limits.items():
+        (seconds,) = re.findall(pattern, text, re.MULTILINE)
+        most = int(seconds) - 10
+        assert float(setting.default or 0) <= most, name
+        assert f"# SHUTDOWN_SECONDS (at most {most}) and 10 s" in text, name
+        assert f"`{name}`" in setting.description
+
+
 BALANCER, FOR_CONTROLLERS = DEPLOY / "haproxy.cfg", UNIT.with_name("haproxy.cfg")
 
 

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from deploy.image_test.engine import mongosh
 from tests.support.aws.credentials import CREDENTIALS, REGION
 from tests.support.servers import etcd, mongod
@@ -27,7 +29,9 @@ HOSTS = ("127.77.0.1", "127.77.0.2", "127.77.0.3")
 BALANCER = "127.77.0.10:8443"
 STATUS = "127.77.0.10:8404"
 ADMIN = "a" * 32
-_PORTS = {"control-plane": 8080, "worker-controller": 8083}
+CONTROLLERS = ("worker-controller", "resource-scheduler", "lablet-controller")
+"""In the order in which docs/operations.md upgrades them."""
+_PORTS = {"control-plane": 8080, "worker-controller": 8083, "resource-scheduler": 8081, "lablet-controller": 8082}
 PATIENCE = 240.0
 
 
@@ -141,8 +145,9 @@ class Site:
         assert service.end() == 0
         self.services.remove(service)
 
-    def of(self, name: str) -> list[Service]:
-        return [each for each in self.services if each.name == name]
+    def of(self, *names: str) -> list[Service]:
+        """The services of these kinds, kind by kind."""
+        return [each for name in names for each in self.services if each.name == name]
 
     # From nothing to a running site
 
@@ -249,6 +254,29 @@ class Site:
     def status(self, name: str, **options: str) -> str:
         try:
             found = self.lcm("workers", "list", **options)
+        except RuntimeError:
+            return "unknown"
+        return next((str(each["status"]) for each in found if each["name"] == name), "missing")
+
+    def define_lablets(self) -> None:
+        """What `run_lablet` creates lablets from."""
+        definition = yaml.safe_load((ROOT / "examples" / "two-routers.yaml").read_text())
+        few = {"cpu_cores": 0.1, "memory_gb": 0.1, "storage_gb": 1}
+        file = self.folder / "definition.yaml"
+        needs = definition["requirements"] | few | {"license": False}
+        file.write_text(yaml.safe_dump(definition | {"name": "drill", "requirements": needs}))
+        self.lcm("definitions", "create", "-f", str(file))
+
+    def run_lablet(self, name: str) -> float:
+        """Create a lablet and end it when it runs, which needs all three kinds of controllers; returns the seconds."""
+        self.lcm("lablets", "create", "drill", "--name", name)
+        seconds = wait_until(lambda: self._lablet_status(name) == "RUNNING", f"the lablet {name} runs")
+        self.lcm("lablets", "terminate", name, "--yes")
+        return seconds
+
+    def _lablet_status(self, name: str) -> str:
+        try:
+            found = self.lcm("lablets", "list")
         except RuntimeError:
             return "unknown"
         return next((str(each["status"]) for each in found if each["name"] == name), "missing")

@@ -18,7 +18,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
-from deploy.drills.site import ADMIN, BALANCER, HOSTS, ROOT, Site, wait_until
+from deploy.drills.site import ADMIN, BALANCER, CONTROLLERS, HOSTS, ROOT, Site, wait_until
 from lcm.core import clock
 from tests.support.aws.conformance_aws import ACCOUNT, AwsBed
 from tests.support.aws.credentials import REGION, dummy_credentials
@@ -59,7 +59,7 @@ def cloud() -> Iterator[tuple[AwsBed, Machines]]:
     with dummy_credentials(), LoopThread() as loop:
         aws = AwsBed()
         aws._add_image("cml-2.9.1", ACCOUNT, clock.now() - timedelta(days=1), "available")
-        machines = Machines()
+        machines = Machines(speed=20.0)  # routers boot within seconds
         loop.run(machines.open())
         yield aws, machines
         loop.run(machines.close())
@@ -131,11 +131,14 @@ def test_1_a_site_from_nothing(site: Site) -> None:
     for service in site.of("control-plane"):
         wait_until(lambda each=service: site.is_ready(each), "the control plane is ready")  # type: ignore[misc]
     for host in (1, 2):
-        site.add_lcm(host, "worker-controller")
+        for kind in CONTROLLERS:
+            site.add_lcm(host, kind)
     wait_until(lambda: '"degraded":[]' in site.get(f"https://{BALANCER}/ready"), "the balancer serves, etcd is trusted")
     site.lcm("workers", "create", "first", *CREATE)
     wait_until(lambda: site.status("first") == "RUNNING", "the first worker runs")
     record("a site with TLS from nothing", f"{time.monotonic() - began:.0f} s to a running worker")
+    site.define_lablets()
+    record("its first lablet", f"runs after {site.run_lablet('first'):.0f} s")
 
 
 def schema(source: Path) -> int:
@@ -159,14 +162,16 @@ def upgrade_and_back_fail_no_request(site: Site, old_version: Path) -> None:
     with RequestLoop(site) as people:
         for version, name in ((NEW, "upgrade"), (old_version, "rollback")):
             before = people.sent
-            # Control planes first; back in the other order.
-            kinds = ("control-plane", "worker-controller") if version == NEW else ("worker-controller", "control-plane")
-            for kind in kinds:
-                for service in site.of(kind):
+            # Control planes first; back in the other order. Of each kind of controllers, standbys before the leader.
+            kinds = ("control-plane", *CONTROLLERS)
+            for kind in kinds if version == NEW else reversed(kinds):
+                for service in sorted(site.of(kind), key=site.leads):
                     site.restart(service, version)
+            lablet = site.run_lablet(f"after-{name}")
             target = before + REQUESTS
             wait_until(lambda wanted=target: people.sent >= wanted, f"{REQUESTS} requests")  # type: ignore[misc]
-            record(name, f"{people.sent - before} requests, {len(people.failed)} failed")
+            result = f"{people.sent - before} requests, {len(people.failed)} failed; a lablet ran after {lablet:.0f} s"
+            record(name, result)
     assert people.failed == []
 
 
@@ -174,7 +179,7 @@ def back_across_a_new_schema_by_a_backup(site: Site, old_version: Path, folder: 
     """An older control plane does not start on the newer schema: it needs the backup from before the upgrade."""
     place = {"STORE_URL": site.settings["STORE_URL"], "COPY": str(folder / "copy")}
     site.script("backup-mongodb.sh", **place)
-    planes, controllers = site.of("control-plane"), site.of("worker-controller")
+    planes, controllers = site.of("control-plane"), site.of(*CONTROLLERS)
     with RequestLoop(site) as people:
         for service in (*planes, *controllers):
             site.restart(service, NEW)
@@ -222,7 +227,11 @@ def test_3_the_loss_of_a_host(site: Site) -> None:
         service.end(signal.SIGKILL)
     first = wait_until(lambda: created(site, "after-loss"), "the API takes changes")
     seconds = wait_until(lambda: site.status("after-loss") == "RUNNING", "another controller leads")
-    record("loss of a host", f"first change after {first:.0f} s, its worker runs {seconds:.0f} s later")
+    lablet = site.run_lablet("after-loss")
+    result = (
+        f"first change after {first:.0f} s, its worker runs {seconds:.0f} s later, then a lablet after {lablet:.0f} s"
+    )
+    record("loss of a host", result)
     for service in lost:
         service.start()
     (plane,) = [each for each in lost if each.name == "control-plane"]
@@ -277,12 +286,13 @@ def test_6_a_restored_sqlite_file_waits_for_a_person(
         "LCM_INSTALLATION_ID": "sqlite",
         "CONTROL_PLANE_API_URL": url,
     }
-    plane, controller = site.add_lcm(3, "control-plane", **env), site.add_lcm(3, "worker-controller", **env)
+    plane = site.add_lcm(3, "control-plane", **env)
+    controllers = [site.add_lcm(3, kind, **env) for kind in CONTROLLERS]
     wait_until(lambda: site.is_ready(plane), "the control plane is ready")
     place = {"DATA": str(site.data[2] / "lcm"), "COPY": str(tmp_path / "copy.db")}
-    drill = RestoreDrill(site, cloud[0], url, [plane], [controller])
+    drill = RestoreDrill(site, cloud[0], url, [plane], controllers)
     drill.run("sqlite", **place)
-    for service in (controller, plane):
+    for service in (*controllers, plane):
         site.remove(service)
 
 
@@ -290,7 +300,7 @@ def test_7_a_restored_mongodb_waits_for_a_person(site: Site, cloud: tuple[AwsBed
     assert not may_read_oplog(site, "lcm"), "LCM's own user needs less than mongodump --oplog"
     assert may_read_oplog(site, "backup")
     place = {"STORE_URL": site.settings["STORE_URL"], "COPY": str(tmp_path / "copy")}
-    planes, controllers = site.of("control-plane"), site.of("worker-controller")
+    planes, controllers = site.of("control-plane"), site.of(*CONTROLLERS)
     RestoreDrill(site, cloud[0], f"https://{BALANCER}", planes, controllers).run("mongodb", **place)
 
 

@@ -26,6 +26,7 @@ def commands(page: str) -> list[str]:
     """The lcm commands in code blocks, one per line."""
     text = (ROOT / page).read_text(encoding="utf-8")
     code = _CODE.findall(text) if page.endswith(".md") else [text]
+    # A release of Helm may be called lcm too.
     lines = [line for piece in code for line in piece.splitlines() if not line.startswith(("lcm: ", "helm "))]
     found = [match.strip() for line in lines for match in _COMMAND.findall(line)]
     return sorted({each for each in found if each and not each.startswith("is up")})

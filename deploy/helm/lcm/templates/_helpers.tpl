@@ -36,6 +36,10 @@ lablet-controller: {values: labletController, port: LABLET_CONTROLLER_PORT, regi
 {{- end -}}
 {{- end }}
 
+{{- define "lcm.demoSecret" -}}
+{{ .Values.demoSecret | default (printf "%s-demo" .Release.Name) }}
+{{- end }}
+
 {{- define "lcm.serviceAccount" -}}
 {{ .own.serviceAccount.name | default (printf "%s-%s" .top.Release.Name .component) }}
 {{- end }}

@@ -205,7 +205,9 @@ class HttpSettings(Settings):
     tls_key_file: ReadableFile | None = Field(default=None, description="The private key of that certificate, as PEM.")
     shutdown_seconds: SecondsOrZero = Field(
         default=5.0,  # as lcm.http.listener has it, whose import would make every command start later
-        description="Seconds that running requests may take to finish after SIGTERM, when no new ones are accepted.",
+        description="Seconds that running requests may take to finish after SIGTERM, when no new ones are accepted. "
+        "What then kills the process must wait at least 10 s longer: `TimeoutStopSec` of systemd, "
+        "`stop_grace_period` of Compose, `terminationGracePeriodSeconds` of Kubernetes.",
     )
 
     def conflicts(self) -> Iterator[SettingsConflict]:
