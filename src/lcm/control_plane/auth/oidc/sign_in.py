@@ -19,6 +19,7 @@ import structlog
 from lcm.control_plane.auth.cache import BackgroundWrites
 from lcm.control_plane.auth.oidc.fetch import ProviderResponseError
 from lcm.control_plane.auth.oidc.provider import Provider, TokenRefusedError, TokenSet
+from lcm.control_plane.auth.oidc.verifier import NoRoleError
 from lcm.control_plane.auth.roles import (
     AccessError,
     Caller,
@@ -79,6 +80,10 @@ class FinishedSignIn:
     tokens: TokenSet
     return_to: str
     replaces: str = ""
+
+
+class GroupsNotSentError(Exception):
+    """What the provider sent does not have the claim of groups: the person may have them still."""
 
 
 class NotRecognizedError(UnauthenticatedError):
@@ -203,10 +208,19 @@ class OidcSignIn:
             log.warning("refresh token could not be revoked; it expires at the provider", reason=str(error))
 
     async def identify_again(self, tokens: TokenSet) -> Caller:
-        """The person and role by tokens that a refresh brought: not every provider sends an ID token with them."""
+        """The person and role by tokens that a refresh brought: not every provider sends an ID token with them.
+
+        Raises `GroupsNotSentError` if userinfo alone can be asked, and says nothing about groups.
+        """
         if tokens.id_token is not None or tokens.access_token is None:
             return await self.identify(tokens, None)
-        return await self._verifier.caller_of(await self.provider.userinfo(tokens.access_token))
+        claims = await self.provider.userinfo(tokens.access_token)
+        try:
+            return await self._verifier.caller_of(claims)
+        except NoRoleError:
+            if self._verifier.has_role_claim(claims):
+                raise
+            raise GroupsNotSentError from None
 
     async def identify_or_give_back(self, tokens: TokenSet, nonce: str | None) -> Caller:
         """The person of a sign-in. If it is refused, the refresh token is revoked: nobody will use it."""
