@@ -55,6 +55,7 @@ _NOT_RECOGNIZED = (
 _NEEDS_PERSON = frozenset(
     {"login_required", "interaction_required", "consent_required", "account_selection_required"}
 )  # the answers to prompt=none
+_DENIED = frozenset({"access_denied", "authorization_declined"})  # the second is what Entra ID says of a device
 _REGISTRATION_PROBLEM = (
     "The identity provider does not accept LCM itself ({code}). An admin of LCM should check OIDC_CLIENT_ID,"
     " OIDC_CLIENT_SECRET, and that {uri} is registered as a redirect URI."
@@ -256,7 +257,7 @@ class OidcSignIn:
         shown = single_line(description, _MAX_SHOWN)
         if code in _REGISTRATION_CODES:
             return UnauthenticatedError(_REGISTRATION_PROBLEM.format(code=code, uri=self.provider.config.redirect_uri))
-        if code == "access_denied":
+        if code in _DENIED:
             return UnauthenticatedError(
                 _sentence("The sign-in was cancelled, or the identity provider denied it", shown)
             )
