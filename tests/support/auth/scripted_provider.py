@@ -38,6 +38,7 @@ class ScriptedProvider:
         self.claims: dict[str, Any] = {"sub": "u-1", "preferred_username": "ann", "groups": ["staff"]}
         self.id_token_changes: dict[str, Any] = {}
         self.userinfo_claims: dict[str, Any] | None = None
+        self.userinfo_status = 200
         self.metadata_changes: dict[str, Any] = {}
         self.kid = "one"
         self.seconds = 0.0  # how long each response takes
@@ -95,7 +96,7 @@ class ScriptedProvider:
             return httpx.Response(200, content=document(entry(private_key(self.kid, "P-256"), self.kid)))
         if path == "/me":
             shown = self.claims if self.userinfo_claims is None else self.userinfo_claims
-            return httpx.Response(200, json=shown)
+            return httpx.Response(self.userinfo_status, json=shown)
         assert request.headers["authorization"] == _basic(), "the client authenticates"
         fields = dict(parse_qsl(request.content.decode(), strict_parsing=True))
         if path == "/device":

@@ -53,7 +53,7 @@ _MAX_LENGTH = 8192
 _DEVICE = SecretLocation("sign_in", "command_line", "device")
 _CODE = SecretLocation("sign_in", "command_line", "code")
 _NOT_YET = frozenset({"authorization_pending", "slow_down"})
-_USED_UP = frozenset({"expired_token", "invalid_grant"})
+_USED_UP = frozenset({"expired_token", "invalid_grant", "bad_verification_code"})  # the last is a word of Entra ID
 _EXPIRED = "The code has expired or was already used. Run lcm login again."
 
 

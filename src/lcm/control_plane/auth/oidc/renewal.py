@@ -16,6 +16,7 @@ import structlog
 
 from lcm.control_plane.auth.oidc.fetch import ProviderResponseError
 from lcm.control_plane.auth.oidc.provider import TokenRefusedError, TokenSet
+from lcm.control_plane.auth.oidc.sign_in import GroupsNotSentError
 from lcm.control_plane.auth.oidc.verifier import NoRoleError
 from lcm.control_plane.auth.roles import AccessError, Caller
 from lcm.control_plane.auth.session_record import (
@@ -160,6 +161,8 @@ class SessionRenewal:
         assert session.grant is not None
         try:
             found = await self._identify(key, session.grant)
+        except GroupsNotSentError:
+            found = None
         except NoRoleError as error:
             return _Over(f"no role any more: the claim {error.claim} holds {', '.join(error.groups[:20]) or 'nothing'}")
         except TokenRefusedError as error:
@@ -173,7 +176,9 @@ class SessionRenewal:
         if found is None and session.kind is SessionKind.BROWSER:
             return _Lapsed()
         if found is None:
-            return _Over("the identity provider gave no refresh token, and its access token has expired")
+            return _Over(
+                "groups cannot be read again without a refresh token, which the identity provider did not give"
+            )
         return found if found.caller.subject == session.subject else _Over("the identity provider names another person")
 
     async def _identify(self, key: str, grant: ProviderGrant) -> _Current | None:
@@ -182,9 +187,12 @@ class SessionRenewal:
             tokens = await self._sign_in.provider.refresh(refresh_token)
             try:
                 return _Current(await self._sign_in.identify_again(tokens), tokens)
-            except (ProviderResponseError, AccessError):
+            except (ProviderResponseError, AccessError) as error:
                 # The old refresh token is used up: without the new one the session could not be renewed later.
                 await self._keep_tokens(key, tokens)
+                if isinstance(error, ProviderResponseError):
+                    # Even a refusal: the refresh has just confirmed the session. A proxy may refuse the rest.
+                    raise ProviderResponseError(str(error)) from error
                 raise
         access_token = open_token(grant, "access_token", key, self._box)
         if access_token is None or grant.access_expires_at is None or grant.access_expires_at <= clock.now():

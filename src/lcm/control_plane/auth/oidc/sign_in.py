@@ -19,6 +19,7 @@ import structlog
 from lcm.control_plane.auth.cache import BackgroundWrites
 from lcm.control_plane.auth.oidc.fetch import ProviderResponseError
 from lcm.control_plane.auth.oidc.provider import Provider, TokenRefusedError, TokenSet
+from lcm.control_plane.auth.oidc.verifier import NoRoleError
 from lcm.control_plane.auth.roles import (
     AccessError,
     Caller,
@@ -54,6 +55,7 @@ _NOT_RECOGNIZED = (
 _NEEDS_PERSON = frozenset(
     {"login_required", "interaction_required", "consent_required", "account_selection_required"}
 )  # the answers to prompt=none
+_DENIED = frozenset({"access_denied", "authorization_declined"})  # the second is what Entra ID says of a device
 _REGISTRATION_PROBLEM = (
     "The identity provider does not accept LCM itself ({code}). An admin of LCM should check OIDC_CLIENT_ID,"
     " OIDC_CLIENT_SECRET, and that {uri} is registered as a redirect URI."
@@ -79,6 +81,10 @@ class FinishedSignIn:
     tokens: TokenSet
     return_to: str
     replaces: str = ""
+
+
+class GroupsNotSentError(Exception):
+    """What the provider sent does not have the claim of groups: the person may have them still."""
 
 
 class NotRecognizedError(UnauthenticatedError):
@@ -203,10 +209,19 @@ class OidcSignIn:
             log.warning("refresh token could not be revoked; it expires at the provider", reason=str(error))
 
     async def identify_again(self, tokens: TokenSet) -> Caller:
-        """The person and role by tokens that a refresh brought: not every provider sends an ID token with them."""
+        """The person and role by tokens that a refresh brought: not every provider sends an ID token with them.
+
+        Raises `GroupsNotSentError` if userinfo alone can be asked, and says nothing about groups.
+        """
         if tokens.id_token is not None or tokens.access_token is None:
             return await self.identify(tokens, None)
-        return await self._verifier.caller_of(await self.provider.userinfo(tokens.access_token))
+        claims = await self.provider.userinfo(tokens.access_token)
+        try:
+            return await self._verifier.caller_of(claims)
+        except NoRoleError:
+            if self._verifier.has_role_claim(claims):
+                raise
+            raise GroupsNotSentError from None
 
     async def identify_or_give_back(self, tokens: TokenSet, nonce: str | None) -> Caller:
         """The person of a sign-in. If it is refused, the refresh token is revoked: nobody will use it."""
@@ -242,7 +257,7 @@ class OidcSignIn:
         shown = single_line(description, _MAX_SHOWN)
         if code in _REGISTRATION_CODES:
             return UnauthenticatedError(_REGISTRATION_PROBLEM.format(code=code, uri=self.provider.config.redirect_uri))
-        if code == "access_denied":
+        if code in _DENIED:
             return UnauthenticatedError(
                 _sentence("The sign-in was cancelled, or the identity provider denied it", shown)
             )

@@ -148,6 +148,10 @@ class OidcVerifier:
             return False
         return "email" in claims or self._teams is None or not await self._teams.name_people_by_address()
 
+    def has_role_claim(self, claims: Mapping[str, Any]) -> bool:
+        """Whether the claim of roles is there, even if it is empty. Some providers never send it with userinfo."""
+        return _claim(claims, self._config.role_claim) is not None
+
     async def _valid_claims(
         self, text: str, audience: str, *, from_provider: bool = False
     ) -> tuple[Mapping[str, Any], datetime]:
@@ -278,12 +282,17 @@ def _text_claim(claims: Mapping[str, Any], claim: str, longest: int) -> str | No
     return value if isinstance(value, str) and value.isprintable() and 0 < len(value) <= longest else None
 
 
-def _claim_values(claims: Mapping[str, Any], claim: str) -> Sequence[str]:
+def _claim(claims: Mapping[str, Any], claim: str) -> Any:
     value: Any = claims.get(claim)
     if value is None:
         value = claims
         for step in claim.split("."):
             value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _claim_values(claims: Mapping[str, Any], claim: str) -> Sequence[str]:
+    value = _claim(claims, claim)
     if isinstance(value, str):
         # One group, whose name may have spaces, or several.
         return list(dict.fromkeys((value, *value.replace(",", " ").split())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
@@ -42,7 +43,7 @@ from lcm.control_plane.web.forms import (
     read_form,
 )
 from lcm.control_plane.web.lablets.create import teams_to_create_in
-from lcm.control_plane.web.lablets.list_page import visible_teams
+from lcm.control_plane.web.lablets.list_page import chosen_team, team_condition, visible_teams
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
 from lcm.core import clock
 from lcm.model.change_preview import DefinitionAction
@@ -97,7 +98,8 @@ async def definitions_page(request: Request, user: InstructorUser) -> HTMLRespon
     store = get_services(request).context.store
     q = request.query_params.get("q", "").strip()[:100]
     scope = user.caller.scope
-    where = Where(any_of=definitions_in_scope(scope), contains={"name": q} if q else {})
+    team = chosen_team(request)
+    where = Where(any_of=team_condition(team), contains={"name": q} if q else {}, either=definitions_in_scope(scope))
     page = await store.find(DEFINITIONS, where, sort=Sort("name"), limit=MAX_DEFINITIONS)
     definitions = [LabletDefinitionSummary.model_validate_json(each.body) for each in page.items]
     definitions.sort(key=lambda each: (each.created_at, each.id), reverse=True)
@@ -110,6 +112,8 @@ async def definitions_page(request: Request, user: InstructorUser) -> HTMLRespon
         "truncated": page.next_cursor is not None,
         "limit": MAX_DEFINITIONS,
         "q": q,
+        "team": team,
+        "address": f"/definitions?{urlencode({'q': q, 'team': team})}" if q or team else "/definitions",
     }
     if is_fragment(request):
         return render_fragment("definitions/_table.html", user=user, **values)

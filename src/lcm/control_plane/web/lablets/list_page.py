@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 router = APIRouter(include_in_schema=False)
 MAX_LABLETS_SHOWN = 50
 _MAX_DEFINITIONS = 500
+_MAX_TEAM_LENGTH = 64
 NO_TEAM = "none"
 """In the filter: what no team has. Ids of teams are longer."""
 _VIEW_FILTERS: Final[dict[str, dict[str, list[FieldValue]]]] = {
@@ -82,8 +83,7 @@ class LabletListQuery(ListQuery):
             any_of["definition" if "@" in self.definition else "definition_name"] = [self.definition]
         if self.worker:
             any_of["worker_id"] = [self.worker]
-        if self.team:
-            any_of["team"] = ["" if self.team == NO_TEAM else self.team]
+        any_of |= team_condition(self.team)
         return Where(
             any_of=any_of,
             at_least=at_least,
@@ -189,6 +189,16 @@ async def changed_rows(request: Request, user: MemberUser) -> HTMLResponse:
     rows = await lablet_rows_by_id(get_services(request).context.store, query_ids(request), user.caller.scope)
     teams = await visible_teams(get_services(request), user)
     return render_fragment("lablets/_rows.html", rows=rows, user=user, teams=teams)
+
+
+def chosen_team(request: Request) -> str:
+    """The team that a page is limited to: its id, `NO_TEAM`, or empty for all that the user may see."""
+    return request.query_params.get("team", "").strip()[:_MAX_TEAM_LENGTH]
+
+
+def team_condition(chosen: str) -> dict[str, list[FieldValue]]:
+    """The condition `any_of` for the team that was chosen."""
+    return {"team": ["" if chosen == NO_TEAM else chosen]} if chosen else {}
 
 
 async def visible_teams(services: Services, user: WebUser) -> dict[str, str]:

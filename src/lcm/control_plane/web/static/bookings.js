@@ -4,9 +4,8 @@ import { timeZone } from "./relative-time.js";
 // The server does not know the zone of the viewer: the calendar is read again in it. One that is chosen by the URL stays.
 const calendar = document.getElementById("calendar");
 if (calendar?.dataset.zoneIs === "default" && timeZone && timeZone !== calendar.dataset.zone) {
-  const query = new URLSearchParams({ zone: timeZone });
-  const week = new URLSearchParams(location.search).get("week");
-  if (week) query.set("week", week);
+  const query = new URLSearchParams(location.search);
+  query.set("zone", timeZone);
   const url = `/bookings?${query}`;
   history.replaceState(history.state, "", url);
   calendar.dataset.refresh = url; // an answer for another address would be dropped as outdated

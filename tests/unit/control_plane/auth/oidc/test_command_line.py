@@ -140,7 +140,9 @@ class TestWithACode:
         ("answer", "why"),
         [
             ("access_denied", "cancelled, or the identity provider denied it"),
+            ("authorization_declined", "cancelled, or the identity provider denied it"),  # Entra ID
             ("expired_token", "expired or was already used. Run lcm login again"),
+            ("bad_verification_code", "expired or was already used. Run lcm login again"),  # Entra ID
             ("invalid_grant", "expired or was already used. Run lcm login again"),
             ("unauthorized_client", "does not accept LCM itself"),
         ],

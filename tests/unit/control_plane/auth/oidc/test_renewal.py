@@ -318,6 +318,45 @@ async def test_without_a_refresh_token_userinfo_is_asked_while_the_access_token_
     assert await replicas[0].role(session) is None, "it lived for ten minutes"
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refusal_of_userinfo_after_a_good_refresh_is_silence(
+    provider: ScriptedProvider, replicas: list[Replica], status: int
+) -> None:
+    """The provider has just confirmed the session; a proxy may refuse the rest."""
+    provider.id_token_changes = {"groups": None}
+    session = await signed_in(replicas[0], provider)
+    provider.userinfo_status = status
+    await asyncio.sleep(DUE)
+    assert await replicas[0].role(session) is Role.OPERATOR
+    provider.userinfo_status = 200
+    await asyncio.sleep(DUE)
+    assert await replicas[0].role(session) is Role.OPERATOR
+    provider.userinfo_claims = provider.claims | {"groups": ["students"]}
+    await asyncio.sleep(DUE)
+    assert await replicas[0].role(session) is None
+
+
+@pytest.mark.parametrize("kind", list(SessionKind))
+async def test_userinfo_without_the_claim_says_nothing_about_groups(
+    provider: ScriptedProvider, replicas: list[Replica], store: GatedStore, kind: SessionKind
+) -> None:
+    """Entra ID sends roles in ID tokens only: who has no refresh token is asked in their browser."""
+    provider.with_refresh_token = False
+    provider.userinfo_claims = {"sub": "u-1", "name": "ann"}
+    started = await replicas[0].sign_in.start("/")
+    finished = await replicas[0].sign_in.finish(started.cookie.reveal(), provider.answer(started.url))
+    opened = await replicas[0].sessions.begin(finished.caller, "192.0.2.1", finished.tokens, kind=kind)
+    session = opened.id.reveal()
+    await asyncio.sleep(DUE)
+    with pytest.raises(UnauthenticatedError):
+        await replicas[0].sessions.resume(session, kind)
+    lapsed = await replicas[0].sessions.lapsed(session)
+    assert (lapsed is not None) is (kind is SessionKind.BROWSER)
+    reasons = [entry["reason"] for entry in await audit(store)]
+    assert len(reasons) == (kind is not SessionKind.BROWSER)
+    assert all("groups cannot be read again" in reason for reason in reasons)
+
+
 async def test_a_renewal_is_no_use_of_the_session(provider: ScriptedProvider, replicas: list[Replica]) -> None:
     session = await signed_in(replicas[0], provider)
     for _ in range(359):
