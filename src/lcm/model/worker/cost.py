@@ -141,7 +141,8 @@ def describe_license_release(worker: Worker, *, release: bool = True) -> str:
     price = "at an unknown price" if cost is None else f"at {format_usd(cost)} an hour"
     return (
         "registered; the stopped instance is started once more to deregister it,"
-        f" for 47 minutes at most with the default timeouts, {price}"
+        f" for 47 minutes at most with the default timeouts, {price};"
+        " three instances of a region are started at once, so it may wait for its turn before that"
     )
 
 
