@@ -87,6 +87,8 @@ async def test_a_crash_at_any_step_gives_the_license_back_once_and_ends_the_inst
     assert "license_leaked" not in await fleet.audits(worker.id)
     assert fleet.world.live_instances() == []
     assert (await fleet.audits(worker.id)).count("license_reported") == 3, "registering, registered, deregistered"
+    report_lost = (when, request_) == ("before", "/license-status")
+    assert fleet.cml_of(worker).calls["deregister"] == (2 if report_lost else 1), "the second finds none to give back"
     assert fleet.calls("TerminateInstances") <= 2, "one more only if the answer to the first was lost"
 
 

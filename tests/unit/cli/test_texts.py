@@ -145,6 +145,11 @@ def test_losses() -> None:
     assert "unknown" in describe_running_nodes(None, running)
     assert describe_running_nodes(None, a_worker(status="STOPPED")) == "nothing; it is not running"
     assert "deregistered" in describe_license_release(a_worker(license_status="registered"))
+    stopped = describe_license_release(
+        a_worker(license_status="registered", status="STOPPED", desired_status="STOPPED", instance_id="i-1")
+    )
+    assert "for 47 minutes at most with the default timeouts, at " in stopped
+    assert "three instances of a region are started at once, so it may wait for its turn before that" in stopped
 
 
 def test_loads_are_sorted_with_the_unknown_last() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders
 from lcm.control_plane.records.kinds import WORKERS
+from lcm.control_plane.records.readable import readable_records
 from lcm.core import clock
 from lcm.model.change_preview import ChangePreview
 from lcm.model.fleet.losses import RegionLosses
@@ -97,9 +98,7 @@ class FleetPreviewService:
     async def _describe_closing(self, state: FleetState, breaker: Breaker) -> str:
         losses = state.losses.get(breaker.region, RegionLosses())
         stored = await self._store.get_many(WORKERS, list(losses.withheld))
-        workers = sorted(
-            (Worker.model_validate_json(each.body) for each in stored.values()), key=lambda each: each.name
-        )
+        workers = sorted(readable_records(stored.values(), Worker, "worker"), key=lambda each: each.name)
         lost = [each for each in workers if each.status is not WorkerStatus.TERMINATED]
         scan = f"the next complete scan of {breaker.region}"
         if not lost:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from lcm.control_plane.calendar.schedule_reads import read_schedules
 from lcm.control_plane.fleet.state_reads import read_fleet_state
 from lcm.control_plane.records.kinds import SETTINGS, WORKERS, find_all
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Put, Where
 from lcm.core import clock
 from lcm.model.calendar.precedence import OtherClaims
@@ -47,7 +48,9 @@ async def preview_fleet_settings(store: Store, base: FleetSettings, patch: Fleet
     schedules = await read_schedules(store, fleet)
     workers, claims = list[Worker](), dict[str, OtherClaims]()
     async for stored in find_all(store, WORKERS, running):
-        worker = Worker.model_validate_json(stored.body)
+        worker = read_or_skip(stored, Worker, "worker")
+        if worker is None:
+            continue
         workers.append(worker)
         if schedules:
             claims[worker.id] = OtherClaims(schedule=schedule_claim(worker, schedules, now))

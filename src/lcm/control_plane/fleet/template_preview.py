@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.fleet.templates import read_template
 from lcm.control_plane.lablets.planning import read_scheduling_inputs, run_planner
 from lcm.control_plane.records.kinds import TEMPLATES, WORKERS, find_all
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.core import clock
 from lcm.model.change_preview import ChangePreview, TemplateAction
@@ -121,8 +122,8 @@ async def _existing_effect(store: Store, before: WorkerTemplate, after: WorkerTe
 async def _count_unlaunched(store: Store, name: str) -> int:
     """How many workers of the template take its values at their launch, which has not begun."""
     pending = Where(any_of={"template_name": [name], "status": [WorkerStatus.PENDING.value]})
-    workers = [Worker.model_validate_json(stored.body) async for stored in find_all(store, WORKERS, pending)]
-    return sum(worker.launch_intent is None for worker in workers)
+    workers = [read_or_skip(stored, Worker, "worker") async for stored in find_all(store, WORKERS, pending)]
+    return sum(worker is not None and worker.launch_intent is None for worker in workers)
 
 
 def _cost_text(before: WorkerTemplate | None, after: WorkerTemplate) -> str:

@@ -8,6 +8,8 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lcm.control_plane.store.port import StoredDocument
 
 log = structlog.get_logger(__name__)
@@ -23,3 +25,9 @@ def read_or_skip(stored: StoredDocument, model: type[R], word: str) -> R | None:
         reason = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"[:300]
         log.error("record skipped", kind=word, id=stored.id, reason=reason)
         return None
+
+
+def readable_records(stored: Iterable[StoredDocument], model: type[R], word: str) -> list[R]:
+    """Those that can be read, in their order."""
+    found = (read_or_skip(each, model, word) for each in stored)
+    return [each for each in found if each is not None]

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
+from lcm.control_plane.records.readable import readable_records
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.web.auth import LABS_PATH, CurrentUser, MemberUser, is_fragment
@@ -89,7 +90,7 @@ async def _lablet_problems(store: Store) -> list[Any]:
 async def _most_expensive(store: Store) -> list[tuple[Worker, float]]:
     where = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
     page = await store.find(WORKERS, where, sort=Sort("billed_usd", descending=True), limit=_SHOWN)
-    workers = [Worker.model_validate_json(stored.body) for stored in page.items]
+    workers = readable_records(page.items, Worker, "worker")
     costs = [(worker, current_cost(worker)) for worker in workers]
     return [(worker, cost) for worker, cost in costs if cost]
 

@@ -13,7 +13,14 @@ from lcm.model.change_preview import ChangePreview
 from lcm.model.fleet.plan import DecisionState
 from lcm.model.formatting import count_of, format_clock_time, format_usd
 from lcm.model.problems import ProblemCode
-from lcm.model.worker.cost import cost_if, cost_so_far, current_cost, describe_license_release, describe_running_nodes
+from lcm.model.worker.cost import (
+    can_release_license,
+    cost_if,
+    cost_so_far,
+    current_cost,
+    describe_license_release,
+    describe_running_nodes,
+)
 from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import (
@@ -168,7 +175,8 @@ def _duration(worker: Worker, after: Worker, action: str) -> str:
 
 def deregisters_license_first(worker: Worker) -> bool:
     """Whether its termination begins with the deregistration of a license."""
-    return worker.license_status is LicenseStatus.REGISTERED and worker.release_license
+    licensed = worker.license_status is LicenseStatus.REGISTERED and worker.release_license
+    return licensed and can_release_license(worker)
 
 
 def describe_start_duration(worker: Worker) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.records.kinds import DECISIONS, WORKERS
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Put
 from lcm.model.audit import DecisionReport
 from lcm.model.worker.metrics import BatchResult
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
 
 async def read_decisions(store: Store, worker_ids: Sequence[str]) -> Mapping[str, DecisionReport]:
-    """The last reported decisions for these workers; a worker without one is left out."""
+    """The last reported decisions for these workers; a worker without one that can be read is left out."""
     stored = await store.get_many(DECISIONS, worker_ids)
-    return {worker_id: DecisionReport.model_validate_json(each.body) for worker_id, each in stored.items()}
+    found = {worker_id: read_or_skip(each, DecisionReport, "decision") for worker_id, each in stored.items()}
+    return {worker_id: decision for worker_id, decision in found.items() if decision is not None}
 
 
 async def read_decision(store: Store, worker_id: str) -> DecisionReport | None:
@@ -59,7 +61,7 @@ def _stage_decision(
     Decisions arrive in two ways, alone and with a status write, so an older one can arrive after a newer one.
     """
     decision = decision.model_copy(update={"term": leader.term})
-    current = None if stored is None else DecisionReport.model_validate_json(stored.body)
+    current = None if stored is None else read_or_skip(stored, DecisionReport, "decision")
     if current is not None and leader.is_outdated(decision.decided_at, current.decided_at, tx.now):
         return False
     if decision != current:

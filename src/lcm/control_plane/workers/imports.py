@@ -47,6 +47,7 @@ async def import_worker(tx: Transaction, request: ImportWorkerRequest, worker_id
         public_ip=None if stopped else request.public_ip,
         private_ip=request.private_ip,
         origin=WorkerOrigin.IMPORTED,
+        has_cml_credentials=False,
         previous_worker_id=request.previous_worker_id,
         tags=request.tags,
         idle_detection_enabled=False,

@@ -267,6 +267,7 @@ def build_worker(
         origin=WorkerOrigin.CREATED,
         tags=dict(request.tags),
         has_license_token=request.license_token is not None,
+        has_cml_credentials=request.cml_username is not None,
         lost_instance_policy=request.lost_instance_policy,
         idle_detection_enabled=request.idle_detection_enabled,
     )
@@ -310,6 +311,8 @@ def apply_patch(worker: Worker, request: UpdateWorkerRequest, now: datetime, tea
     if "license_token" in set_fields:
         fields["has_license_token"] = request.license_token is not None
         fields["license_token_replaced"] = request.license_token is not None and _is_licensed(worker)
+    if "cml_username" in set_fields:
+        fields["has_cml_credentials"] = request.cml_username is not None
     bump_generation = "lost_instance_policy" in fields or "license_token" in set_fields
     after = updated_record(worker, now, bump_generation=bump_generation, **fields)
     if after is worker and "license_token" in set_fields and request.license_token is not None:

@@ -225,6 +225,7 @@ def new_worker(plan: ScaleUpPlan, now: datetime) -> Worker:
         origin=WorkerOrigin.SCALE_UP,
         requested_for=plan.request.requested_for,
         has_license_token=plan.licensed,
+        has_cml_credentials=False,
     )
 
 

@@ -129,19 +129,28 @@ def describe_running_nodes(sample: MetricsSample | None, worker: Worker) -> str:
     return f"{sample.running_nodes or 0} of {nodes}, in {count_of(sample.labs_count, 'lab')}"
 
 
+def can_release_license(worker: Worker) -> bool:
+    """Whether its termination tries to deregister its license: nothing is started that nobody could sign in to."""
+    return worker.can_sign_in or not is_instance_stopped(worker) or worker.license_release_started_at is not None
+
+
 def describe_license_release(worker: Worker, *, release: bool = True) -> str:
     """Describe what happens to the license on termination, how long that takes and what it costs."""
     if worker.license_status is not LicenseStatus.REGISTERED:
         return f"{worker.license_status}; nothing to deregister"
     if not release or not worker.release_license:
         return "registered; it will not be deregistered, so Cisco will still count it (leaked)"
+    if not can_release_license(worker):
+        why = "there are no credentials for the CML of this worker"
+        return f"registered; it cannot be deregistered, because {why}, so Cisco will still count it (leaked)"
     if not is_instance_stopped(worker):
         return "registered; it is deregistered first, while CML is reachable, usually within 2 minutes"
     cost = cost_if(worker, running=True)
     price = "at an unknown price" if cost is None else f"at {format_usd(cost)} an hour"
     return (
         "registered; the stopped instance is started once more to deregister it,"
-        f" for 47 minutes at most with the default timeouts, {price}"
+        f" for 47 minutes at most with the default timeouts, {price};"
+        " three instances of a region are started at once, so it may wait for its turn before that"
     )
 
 

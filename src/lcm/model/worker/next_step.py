@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lcm.model.worker.cost import is_instance_stopped
+from lcm.model.worker.cost import can_release_license, is_instance_stopped
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
@@ -148,6 +148,8 @@ def _license_clause(worker: Worker) -> str:
         return "; its license will not be deregistered and is leaked"
     if worker.license_release_started_at is not None:
         return "; it was started once more, and its license will be deregistered first"
+    if not can_release_license(worker):
+        return "; its license cannot be deregistered without CML credentials and is leaked"
     if is_instance_stopped(worker):
         return "; it will be started once more before that, to deregister its license"
     return "; its license will be deregistered first"

@@ -152,6 +152,9 @@ class Worker(Record):
     license_status: Annotated[LicenseStatus, CARRIED] = LicenseStatus.UNREGISTERED
     license_failed_generation: int | None = None
     has_license_token: bool = False
+    has_cml_credentials: bool | None = Field(
+        default=None, description="Whether it has CML credentials of its own; null if that was not recorded."
+    )
     license_token_replaced: bool = Field(
         default=False, description="Whether the token was replaced while CML was registered with the former one."
     )
@@ -272,6 +275,11 @@ class Worker(Record):
     def is_adopted(self) -> bool:
         """Whether it is ours: created here, or imported and then adopted by a person."""
         return self.origin is not WorkerOrigin.IMPORTED or self.adopted_at is not None
+
+    @property
+    def can_sign_in(self) -> bool:
+        """Whether there are credentials for its CML: its own, or the default ones, which only our workers may have."""
+        return self.is_adopted or self.has_cml_credentials is not False
 
     @property
     def unknown_words(self) -> tuple[str, ...]:

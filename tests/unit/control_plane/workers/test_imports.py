@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lcm.model.access import Role
+from lcm.model.audit import Actor, ActorKind
 from lcm.model.lablet.placement import check_adopted, check_ready
 from lcm.model.lablet.scheduling.capacity import is_arriving
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
+from lcm.model.worker.status import LicenseStatus
 from tests.support.records.workers import NOW, a_worker
 from tests.support.virtual.control_plane import serving_plane
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from lcm.control_plane.records.unit_of_work import Transaction
     from tests.support.virtual.control_plane import TestPlane
 
 
@@ -101,3 +104,37 @@ def test_no_lablet_is_placed_on_a_worker_that_nobody_adopted() -> None:
     adopted = worker.model_copy(update={"adopted_at": NOW})
     assert check_ready(adopted) is None
     assert check_adopted(adopted.model_copy(update={"schedulable": False})) == "it is marked as not schedulable"
+
+
+async def test_the_dialog_says_that_a_license_is_leaked_where_nobody_could_sign_in_to_deregister_it(
+    plane: TestPlane,
+) -> None:
+    """worker-lifecycle.md#terminating: an instance is started for its license only if there are CML credentials."""
+    path = f"/api/workers/{(await found(plane, status='STOPPED'))['id']}"
+
+    async def change(**body: Any) -> dict[str, Any]:
+        response = await plane.ask("PATCH", path, json=body)
+        assert response.status_code == 200, response.text
+        changed: dict[str, Any] = response.json()
+        return changed
+
+    async def license_of_termination() -> tuple[str, str, str]:
+        response = await plane.ask("POST", f"{path}/preview", json={"action": "terminate"})
+        preview = response.json()
+        return preview["losses"]["License"], preview["effect"], preview["takes"]
+
+    async def register(tx: Transaction) -> None:
+        worker = await tx.worker(path.rpartition("/")[2])
+        tx.save_without_event(worker.model_copy(update={"license_status": LicenseStatus.REGISTERED}))
+
+    assert (await change(cml_username="root", cml_password="secret"))["has_cml_credentials"] is True
+    await plane.services.context.unit_of_work.run(Actor(kind=ActorKind.SYSTEM, name="test"), register)
+    license_, effect, takes = await license_of_termination()
+    assert "started once more to deregister it" in license_
+    assert "it will be started once more before that" in effect
+    assert "its license is deregistered first" in takes
+    assert (await change(cml_username=None, cml_password=None))["has_cml_credentials"] is False
+    license_, effect, takes = await license_of_termination()
+    assert "there are no credentials for the CML of this worker, so Cisco will still count it (leaked)" in license_
+    assert "its license cannot be deregistered without CML credentials and is leaked" in effect
+    assert "deregistered first" not in takes

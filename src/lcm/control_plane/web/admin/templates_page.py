@@ -14,6 +14,7 @@ from lcm.control_plane.fleet.template_preview import preview_template_change
 from lcm.control_plane.fleet.templates import put_template, read_template, set_template_enabled
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import TEMPLATES, WORKERS
+from lcm.control_plane.records.readable import readable_records
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.web.auth import AdminUser, CurrentUser, is_fragment
@@ -132,7 +133,7 @@ async def templates_page(request: Request, user: CurrentUser) -> HTMLResponse:
     store = get_services(request).context.store
     stored = (await store.find(TEMPLATES, limit=_MAX_TEMPLATES)).items
     values: dict[str, Any] = {
-        "templates": [WorkerTemplate.model_validate_json(each.body) for each in stored],
+        "templates": readable_records(stored, WorkerTemplate, "template"),
         "used": await _workers_per_template(store),
     }
     if is_fragment(request):

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets.preview import preview_lablet
 from lcm.control_plane.records.kinds import DEFINITIONS
+from lcm.control_plane.records.readable import readable_records
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.teams.visibility import definitions_in_scope, manages
@@ -132,7 +133,7 @@ async def enabled_definitions(store: Store, scope: Scope) -> dict[str, list[Labl
     """Versions of the enabled definitions by name, the newest version first."""
     enabled = Where(any_of={"enabled": [True], **definitions_in_scope(scope)})
     stored = (await store.find(DEFINITIONS, enabled, sort=Sort("name"), limit=_MAX_DEFINITIONS)).items
-    summaries = [LabletDefinitionSummary.model_validate_json(each.body) for each in stored]
+    summaries = readable_records(stored, LabletDefinitionSummary, "definition")
     offered: dict[str, list[LabletDefinitionSummary]] = {}
     for each in sorted(summaries, key=lambda one: (one.created_at, one.id), reverse=True):
         offered.setdefault(each.name, []).append(each)

@@ -28,6 +28,7 @@ from lcm.control_plane.lablets.definitions import (
 )
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import DEFINITIONS, LABLETS, in_team
+from lcm.control_plane.records.readable import readable_records
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.teams.choice import add_to_team, choose_team
@@ -101,7 +102,7 @@ async def definitions_page(request: Request, user: InstructorUser) -> HTMLRespon
     team = chosen_team(request)
     where = Where(any_of=team_condition(team), contains={"name": q} if q else {}, either=definitions_in_scope(scope))
     page = await store.find(DEFINITIONS, where, sort=Sort("name"), limit=MAX_DEFINITIONS)
-    definitions = [LabletDefinitionSummary.model_validate_json(each.body) for each in page.items]
+    definitions = readable_records(page.items, LabletDefinitionSummary, "definition")
     definitions.sort(key=lambda each: (each.created_at, each.id), reverse=True)
     definitions.sort(key=lambda each: each.name)
     values: dict[str, Any] = {

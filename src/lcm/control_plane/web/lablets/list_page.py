@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from lcm.control_plane.records.kinds import DEFINITIONS, LABLETS, WORKERS
+from lcm.control_plane.records.readable import readable_records
 from lcm.control_plane.records.search_text import search_condition
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
@@ -105,7 +106,7 @@ class LabletRow:
 
 
 async def lablet_rows(store: Store, stored: Sequence[StoredDocument]) -> list[LabletRow]:
-    lablets = [Lablet.model_validate_json(each.body) for each in stored]
+    lablets = readable_records(stored, Lablet, "lablet")
     names = await worker_names(store, (each.worker_id for each in lablets if each.worker_id is not None))
     return [
         LabletRow(
@@ -129,7 +130,7 @@ async def lablet_rows_by_id(store: Store, ids: Sequence[str], scope: Scope) -> l
 async def worker_names(store: Store, ids: Iterable[str]) -> dict[str, str]:
     """Names of workers by ID; unknown IDs are left out."""
     documents = await store.get_many(WORKERS, sorted(set(ids)))
-    return {each: Worker.model_validate_json(stored.body).name for each, stored in documents.items()}
+    return {each.id: each.name for each in readable_records(documents.values(), Worker, "worker")}
 
 
 async def lablets_on_worker(store: Store, worker_id: str) -> list[Lablet]:
@@ -138,7 +139,7 @@ async def lablets_on_worker(store: Store, worker_id: str) -> list[Lablet]:
         any_of={"worker_id": [worker_id], "status": [each.value for each in sorted(ASSIGNED_LABLET_STATUSES)]}
     )
     page = await store.find(LABLETS, assigned, sort=Sort("attention"), limit=MAX_LABLETS_SHOWN)
-    return [Lablet.model_validate_json(each.body) for each in page.items]
+    return readable_records(page.items, Lablet, "lablet")
 
 
 async def lablet_view_counts(store: Store, scope: Scope) -> dict[str, tuple[str, int]]:
@@ -212,4 +213,4 @@ async def definition_names(store: Store, scope: Scope) -> list[str]:
     """The distinct names of the definitions that the user may see."""
     seen = Where(any_of=definitions_in_scope(scope))
     stored = (await store.find(DEFINITIONS, seen, sort=Sort("name"), limit=_MAX_DEFINITIONS)).items
-    return list(dict.fromkeys(LabletDefinitionSummary.model_validate_json(each.body).name for each in stored))
+    return list(dict.fromkeys(each.name for each in readable_records(stored, LabletDefinitionSummary, "definition")))

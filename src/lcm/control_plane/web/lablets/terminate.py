@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from lcm.control_plane.lablets.termination_preview import preview_terminations
 from lcm.control_plane.records.kinds import LABLETS
+from lcm.control_plane.records.readable import readable_records
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.teams.visibility import lablets_in_scope
 from lcm.control_plane.web.auth import EnderUser
@@ -50,7 +51,7 @@ async def confirm_bulk_termination(request: Request, user: EnderUser) -> HTMLRes
     scope = user.caller.scope
     either = lablets_in_scope(scope)
     selected = await selected_documents(request, store, LABLETS, LabletListQuery, "lablet", either)
-    lablets = [Lablet.model_validate_json(each.body) for each in selected]
+    lablets = readable_records(selected, Lablet, "lablet")
     lablets = [each for each in lablets if scope.sees(each.team, each.owner)]
     previews = await preview_terminations(store, lablets)
     lost = bulk_loss_text([lablet for lablet, preview in previews if preview.changes])

@@ -14,6 +14,7 @@ from lcm.control_plane.auth.roles import Caller
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.control_plane.records.kinds import WORKERS
+from lcm.control_plane.records.readable import readable_records
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import AdminUser, OperatorUser
 from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_documents
@@ -78,7 +79,7 @@ async def confirm_bulk_action(request: Request, user: OperatorUser) -> HTMLRespo
     now, store = clock.now(), get_services(request).context.store
     fleet_held = await get_services(request).previews.fleet_held(now)
     selected = await selected_documents(request, store, WORKERS, WorkerListQuery, "worker")
-    workers = [Worker.model_validate_json(each.body) for each in selected]
+    workers = readable_records(selected, Worker, "worker")
     previews = [(worker, preview_action(worker, action, now, fleet_held=fleet_held)) for worker in workers]
     changing = [worker for worker, preview in previews if preview.changes]
     return render_bulk_confirmation(

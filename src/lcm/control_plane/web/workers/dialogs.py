@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.records.idempotency import find_response
 from lcm.control_plane.records.kinds import TEMPLATES
+from lcm.control_plane.records.readable import readable_records
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import OperatorUser, WebUser
 from lcm.control_plane.web.forms import WHOLE_FORM, form_field, form_key, problem_by_field, read_form
@@ -288,7 +289,7 @@ async def _read_worker(services: Services, worker_id: str) -> Worker:
 async def _enabled_templates(services: Services) -> list[WorkerTemplate]:
     """The enabled templates, the cheapest first."""
     stored = (await services.context.store.find(TEMPLATES, limit=_MAX_TEMPLATES)).items
-    all_templates = [WorkerTemplate.model_validate_json(each.body) for each in stored]
+    all_templates = readable_records(stored, WorkerTemplate, "template")
     return sorted(
         (each for each in all_templates if each.enabled), key=lambda each: (each.cost_per_hour_usd, each.name)
     )

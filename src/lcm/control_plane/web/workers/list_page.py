@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse
 from starlette.datastructures import QueryParams
 
 from lcm.control_plane.records.kinds import TEMPLATES, WORKER_HISTORY, WORKERS
+from lcm.control_plane.records.readable import readable_records
 from lcm.control_plane.records.search_text import search_condition
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Where
@@ -214,7 +215,7 @@ class WorkerRowMetrics:
 
 async def worker_rows(store: Store, stored: Sequence[StoredDocument]) -> list[WorkerRow]:
     """Rows of workers. The reason of a problem is that of the step to FAILED, or else of the last decision."""
-    workers = [Worker.model_validate_json(each.body) for each in stored]
+    workers = readable_records(stored, Worker, "worker")
     failed = [worker.id for worker in workers if worker.status is WorkerStatus.FAILED]
     with_problems = [
         worker.id for worker in workers if worker_urgency(worker) <= LAST_WORKER_PROBLEM and worker.id not in failed
@@ -253,9 +254,8 @@ async def worker_rows_by_id(store: Store, ids: Sequence[str]) -> list[WorkerRow]
 
 async def worker_row_metrics(store: Store, ids: Sequence[str]) -> list[WorkerRowMetrics]:
     """Metrics of workers; those without samples are left out."""
-    workers = {
-        each: Worker.model_validate_json(stored.body) for each, stored in (await store.get_many(WORKERS, ids)).items()
-    }
+    stored = (await store.get_many(WORKERS, ids)).values()
+    workers = {each.id: each for each in readable_records(stored, Worker, "worker")}
     since = clock.now() - _SPARKLINE_WINDOW
     series = await asyncio.gather(
         *(read_metrics(store, worker_id, since=since, limit=_MAX_SAMPLES) for worker_id in workers)

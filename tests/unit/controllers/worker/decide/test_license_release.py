@@ -19,7 +19,7 @@ from lcm.controllers.worker.observe.observation import CmlObservation, LicenseTa
 from lcm.model.fleet.settings import FleetSettings, IdleSettings, LicenseOnStop
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
 from lcm.model.worker.record import Hold, PendingLicenseOperation
-from lcm.model.worker.status import LicenseOperation, LicenseStatus
+from lcm.model.worker.status import LicenseOperation, LicenseStatus, WorkerOrigin
 from tests.support.records.workers import NOW
 from tests.unit.controllers.worker.decide.cases import calls, decided, notation, observing, seconds_ago, worker_in
 
@@ -49,6 +49,20 @@ def test_a_stopped_instance_is_started_once_more_for_its_license(column: str, ex
     assert [write.fields for write in written(decision)] == (
         [] if column == "stopping" else [{"license_release_started_at": NOW}]
     )
+
+
+def test_no_instance_is_started_that_nobody_could_sign_in_to() -> None:
+    """worker-lifecycle.md#terminating: only if there are CML credentials; else it is terminated and leaked at once."""
+    imported = {"origin": WorkerOrigin.IMPORTED}
+    assert notation(decided(licensed(**imported, has_cml_credentials=False), observing("stopped"))) == "+terminate"
+    for known in (
+        {"has_cml_credentials": True},
+        {"has_cml_credentials": None},  # recorded by an earlier version
+        {"has_cml_credentials": False, "adopted_at": NOW},
+        {"has_cml_credentials": False, "origin": WorkerOrigin.CREATED},
+    ):
+        facts = {**imported, **known}
+        assert notation(decided(licensed(**facts), observing("stopped"))) == "TERMINATING+start"
 
 
 def test_no_instance_is_started_for_a_license_that_is_not_to_be_given_back() -> None:

@@ -86,7 +86,9 @@ def release_before_termination(worker: Worker, observed: Observation, policy: Po
     if observed.instance.state is InstanceState.RUNNING:
         left = policy.license_release_timeout - seconds_in_status(worker, now)
         return None if left <= 0 else _deregister("terminating", observed, left)
-    return _before_start(worker, observed, now) if worker.license_status is LicenseStatus.REGISTERED else None
+    if worker.license_status is not LicenseStatus.REGISTERED or not worker.can_sign_in:
+        return None  # started without credentials, its license could not be deregistered
+    return _before_start(worker, observed, now)
 
 
 def release_bound(worker: Worker, policy: Policy) -> datetime:
