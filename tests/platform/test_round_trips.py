@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import WorkerStatus
 from tests.support.virtual.fleet import Fleet, a_fleet
+from tests.support.virtual.lablet_platform import start_lablet_platform
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -108,3 +110,31 @@ async def test_a_change_by_somebody_else_during_a_pass_is_not_taken_for_an_own_w
     await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=20)
     assert fleet.calls("StopInstances") == 0
     assert asyncio.get_running_loop().time() - requested < 25, "not found by the next polling cycle only"
+
+
+async def test_a_lablet_is_started_with_fifteen_requests() -> None:
+    """Holds are read again right before each change; its own writes, which come back by the watch, cost no pass."""
+    async with start_lablet_platform() as platform:
+        worker = await platform.worker()
+        await platform.start()
+        await asyncio.sleep(40)  # no polling cycle is near
+        life = platform.lives["one"]
+        life.requests.clear()
+        lablet = await platform.lablet(worker)
+        await asyncio.sleep(4)  # its lab starts; it is not looked at again yet
+        own, place = f"/lablets/{lablet.id}", f"/workers/{worker.id}"
+        before_a_write = ["GET /fleet", f"GET {place}"]
+        before_a_call = [*before_a_write, f"GET {own}"]
+        assert [each.replace(INTERNAL, "") for each in life.requests if INTERNAL in each] == [
+            f"GET {own}",  # it is not placed yet
+            f"GET {own}",
+            "GET /leadership",
+            f"GET {place}",
+            *before_a_write,
+            f"POST {own}/status",
+            "GET /lablet-definitions/exercise@1",
+            *before_a_call,
+            f"POST {own}/status",
+            *before_a_call,
+        ]
+        await platform.until_status(lablet, LabletStatus.RUNNING, within=60)

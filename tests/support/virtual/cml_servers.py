@@ -86,6 +86,7 @@ class ProcessLife:
     def __init__(self) -> None:
         self.dead = False
         self.changes: list[str] = []
+        self.requests: list[str] = []
         self.on_death: Callable[[], None] = lambda: None
         self._doom: tuple[str, int] | None = None
 
@@ -114,6 +115,7 @@ class MortalLink(httpx.AsyncBaseTransport):
         life = self._life
         if life.dead:
             raise httpx.ConnectError("the process is dead", request=request)
+        life.requests.append(f"{request.method} {request.url.path}")
         changes = request.method != "GET" and not request.url.path.endswith(("/authenticate", "/leadership", "/report"))
         number = len(life.changes)
         if changes:

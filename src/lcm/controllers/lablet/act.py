@@ -30,7 +30,7 @@ from lcm.core.controller.effects import EffectTimeoutError
 from lcm.core.controller.resources import ReconciliationResult
 from lcm.core.text import single_line
 from lcm.model.lablet.record import LabletStatusUpdate, ReleaseLabletRequest
-from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
+from lcm.model.lablet.status import ASSIGNED_LABLET_STATUSES, FINAL_LABLET_STATUSES, LabletStatus
 from lcm.model.lablet.urgency import HELD_PREFIX
 
 if TYPE_CHECKING:
@@ -111,7 +111,10 @@ class LabletActionExecutor:
                         return failed
         if decision.again:
             return None
-        return ReconciliationResult(decision.outcome, decision.reason, decision.after)
+        # If it is known when the next pass is due, or that there is none, own writes that come back need none.
+        settled = decision.after is not None or work.lablet.status not in ASSIGNED_LABLET_STATUSES
+        version = work.lablet.version if settled else None
+        return ReconciliationResult(decision.outcome, decision.reason, decision.after, version=version)
 
     # Writes to the record
 
