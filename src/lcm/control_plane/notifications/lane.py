@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from lcm.control_plane.notifications.digest import MAX_DIGEST_ALERTS, MESSAGES_PER_WINDOW, PendingAlert, Wait, choose
+from lcm.control_plane.notifications.digest import (
+    MAX_DIGEST_ALERTS,
+    MESSAGES_PER_WINDOW,
+    PendingAlert,
+    Wait,
+    choose,
+    fitting,
+)
 from lcm.control_plane.notifications.metrics import NOTIFICATIONS
 from lcm.control_plane.notifications.targets import DeliveryError
 from lcm.control_plane.records.kinds import ALERT, DEAD_LETTERS, DELIVERY_STATES
@@ -211,7 +218,8 @@ class SubscriptionLane:
         failing_since = _failing_since(state) or now
         expired = notification.alerts[0].at + RETRY_FOR <= clock.earliest_now()
         NOTIFICATIONS.labels(self.subscription.target.value, DeliveryOutcome.FAILED.value).inc()
-        if not expired and not error.rejected:
+        smaller = self._half_of(choice) if error.too_large else None
+        if not expired and (smaller is not None or not error.rejected):
             delay = max(RETRY_BACKOFF.delay(state.attempts), error.retry_after)
             attempt = _attempt(notification, DeliveryOutcome.FAILED, str(error), attempts, now)
             await self._save(
@@ -222,6 +230,7 @@ class SubscriptionLane:
                 next_attempt_at=now + timedelta(seconds=delay),
                 failed=state.failed + 1,
                 recent=_with_attempt(state.recent, attempt),
+                digest_through=smaller or state.digest_through,
             )
             if attempts == 1:
                 log.warning("notification failed; retrying", subscription=self.subscription.name, error=str(error))
@@ -249,6 +258,11 @@ class SubscriptionLane:
         NOTIFICATIONS.labels(self.subscription.target.value, DeliveryOutcome.DEAD.value).inc()
         log.warning("notification was given up; it is a dead letter", subscription=self.subscription.name)
 
+    def _half_of(self, choice: Send) -> str | None:
+        """Where a digest ends that has half of these alerts; None if there is only one."""
+        cursors = [each.cursor for each in self._pending if each.cursor <= choice.through]
+        return cursors[len(cursors) // 2 - 1] if len(cursors) > 1 else None
+
     async def _expired_with(self, choice: Send) -> Send:
         """All alerts that have waited for too long, as one: each alone would wait for an attempt of its own."""
         if choice.is_digest:
@@ -256,7 +270,7 @@ class SubscriptionLane:
         await self._fill(MAX_DIGEST_ALERTS)
         before = clock.earliest_now() - RETRY_FOR
         expired: list[PendingAlert] = []
-        for each in list(self._pending)[:MAX_DIGEST_ALERTS]:
+        for each in fitting(list(self._pending)[:MAX_DIGEST_ALERTS]):
             if each.alert.at > before:
                 break
             expired.append(each)
@@ -330,7 +344,7 @@ class SubscriptionLane:
                 if alert is None:
                     log.error("an alert of the journal cannot be read; it is not delivered", cursor=entry.cursor)
                 if alert is not None and self.subscription.filter.matches(alert):
-                    self._pending.append(PendingAlert(entry.cursor, alert))
+                    self._pending.append(PendingAlert(entry.cursor, alert, len(entry.body)))
                 else:
                     self._skipped += 1
             if page:

@@ -91,7 +91,7 @@ def webhook_body(notification: Notification, links: Links) -> bytes:
     else:
         data, kind = alerts[0], notification.alerts[0].type.value
     at = notification.at.isoformat().replace("+00:00", "Z")
-    return json.dumps({"type": kind, "timestamp": at, "data": data}, separators=(",", ":")).encode()
+    return json.dumps({"type": kind, "timestamp": at, "data": data}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _alert_data(alert: Alert, links: Links) -> dict[str, Any]:

@@ -285,6 +285,45 @@ async def test_a_thousand_failures_in_a_minute_are_ten_messages_and_one_digest()
         await world.until(lambda: len(receiver.messages) == MESSAGES_PER_WINDOW + 2, seconds=2)
 
 
+async def test_digests_stay_below_the_megabyte_that_proxies_allow() -> None:
+    async with notification_world(digest_seconds=60.0) as world:
+        await world.add_workers(600)
+        receiver, _ = await world.subscribe()
+        await world.start_sender()
+        for number in range(600):
+            await world.fail(number, "ä" * 1000)
+        await asyncio.sleep(200)
+        digests = receiver.messages[MESSAGES_PER_WINDOW:]
+        assert [len(digest.alerts) > 1 for digest in digests] == [True, True]
+        assert max(len(digest.body) for digest in digests) < 1_000_000
+        assert [alert["subject"]["id"] for alert in receiver.alerts] == [f"w-{number}" for number in range(600)]
+
+
+async def test_a_digest_that_is_too_large_for_its_target_is_halved_until_it_fits() -> None:
+    async with notification_world(digest_seconds=60.0) as world:
+        await world.add_workers(100)
+        receiver, created = await world.subscribe()
+        receiver.max_bytes = 30_000
+        await world.start_sender()
+        for number in range(100):
+            await world.fail(number)
+        await asyncio.sleep(600)
+        assert [alert["subject"]["id"] for alert in receiver.alerts] == [f"w-{number}" for number in range(100)]
+        assert len(receiver.messages) < MESSAGES_PER_WINDOW + 8
+        assert (await world.subscriptions.status(created.subscription.id)).dead_letters == 0
+
+
+async def test_a_single_alert_that_is_too_large_is_a_dead_letter() -> None:
+    async with notification_world() as world:
+        await world.add_workers(1)
+        receiver, created = await world.subscribe()
+        receiver.max_bytes = 10
+        await world.start_sender()
+        await world.fail(0)
+        await asyncio.sleep(60)
+        assert (await world.subscriptions.status(created.subscription.id)).dead_letters == 1
+
+
 async def test_a_digest_that_is_repeated_after_a_crash_has_the_same_id_and_alerts() -> None:
     disk = MemoryDisk()
     async with notification_world(digest_seconds=60.0, store=MemoryStore(disk)) as world:
