@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from email.utils import format_datetime
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,6 +25,9 @@ from lcm.model.worker.status import WorkerStatus
 from tests.support.records.worker_records import ANNA
 from tests.support.virtual.notifications import notification_world
 from tests.unit.control_plane.notifications.test_messages import an_alert
+
+if TYPE_CHECKING:
+    from tests.support.virtual.time import VirtualClock
 
 
 async def test_raised_is_followed_by_resolved_with_links_to_page_and_runbook() -> None:
@@ -195,6 +199,27 @@ async def test_a_target_that_asks_to_wait_is_left_alone_for_so_long() -> None:
         assert receiver.requests == 1
         receiver.status = 200
         await asyncio.sleep(20)
+        assert len(receiver.messages) == 1
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_clock_that_is_set_right_after_a_failure_silences_no_target(
+    virtual_clock: VirtualClock, restarted: bool
+) -> None:
+    async with notification_world() as world:
+        await world.add_workers(1)
+        receiver, _ = await world.subscribe()
+        receiver.status = 503
+        virtual_clock.jumped = 86_400.0
+        sender = await world.start_sender()
+        await world.fail(0)
+        await world.until(lambda: receiver.requests == 1, seconds=5)
+        virtual_clock.jumped = 0.0
+        receiver.status = 200
+        if restarted:
+            await world.stop_sender(sender)
+            await world.start_sender()
+        await asyncio.sleep(3700 if restarted else 10)
         assert len(receiver.messages) == 1
 
 
