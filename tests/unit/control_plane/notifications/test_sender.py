@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from email.utils import format_datetime
 from typing import TYPE_CHECKING
 
@@ -308,6 +308,28 @@ async def test_a_thousand_failures_in_a_minute_are_ten_messages_and_one_digest()
         assert [alert["subject"]["id"] for alert in receiver.alerts] == [f"w-{number}" for number in range(1000)]
         await world.set_status(0, WorkerStatus.TERMINATED)  # the storm is over
         await world.until(lambda: len(receiver.messages) == MESSAGES_PER_WINDOW + 2, seconds=2)
+
+
+async def test_a_storm_that_goes_on_is_one_digest_a_minute_and_each_alert_is_sent_within_a_minute() -> None:
+    async with notification_world(digest_seconds=60.0) as world:
+        await world.add_workers(300)
+        receiver, _ = await world.subscribe()
+        await world.start_sender()
+        for number in range(300):
+            await world.fail(number)
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(70)
+        first, digests = receiver.messages[:MESSAGES_PER_WINDOW], receiver.messages[MESSAGES_PER_WINDOW:]
+        assert [len(message.alerts) for message in first] == [1] * MESSAGES_PER_WINDOW
+        assert len(digests) == 5
+        delays = [
+            (message.at - datetime.fromisoformat(alert["at"])).total_seconds()
+            for message in receiver.messages
+            for alert in message.alerts
+        ]
+        assert len(delays) == 300
+        assert max(delays) < 62
+        assert max(delays[:MESSAGES_PER_WINDOW]) < 2
 
 
 async def test_digests_stay_below_the_megabyte_that_proxies_allow() -> None:
