@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.notifications.addresses import AllowedHosts
+from lcm.control_plane.notifications.addresses import AllowedHosts, NameLookups
 from lcm.control_plane.notifications.lease import AlwaysHeld, StoreLease
 from lcm.control_plane.notifications.messages import Links
 from lcm.control_plane.notifications.sender import NotificationSender, SenderConfig, TargetFactory
@@ -37,13 +37,14 @@ def make_sender(
     if ca_file is not None:
         tls.load_verify_locations(cafile=ca_file)
     docs = settings.notify_docs_url or "docs"
+    lookups = NameLookups()
     config = SenderConfig(
         links=Links(public_url or "", docs),
         digest_seconds=settings.notify_digest_seconds,
-        smtp=_smtp_config(settings, tls),
+        smtp=_smtp_config(settings, tls, lookups),
         tls=tls,
     )
-    allowed = AllowedHosts(settings.notify_allowed_hosts)
+    allowed = AllowedHosts(settings.notify_allowed_hosts, lookups.resolve)
     transport = NetworkTransport(idle_seconds=_IDLE_SECONDS, max_idle=_MAX_IDLE, resolve=allowed.resolve)
     # A SQLite file belongs to one process, which therefore sends.
     exclusive = isinstance(context.store, SqliteStore)
@@ -51,7 +52,7 @@ def make_sender(
     return NotificationSender(context, feed, lease, TargetFactory(context, transport, config), transport)
 
 
-def _smtp_config(settings: NotificationSettings, tls: ssl.SSLContext) -> SmtpConfig | None:
+def _smtp_config(settings: NotificationSettings, tls: ssl.SSLContext, lookups: NameLookups) -> SmtpConfig | None:
     if settings.smtp_host is None or settings.smtp_from is None:
         return None
     return SmtpConfig(
@@ -62,4 +63,5 @@ def _smtp_config(settings: NotificationSettings, tls: ssl.SSLContext) -> SmtpCon
         username=settings.smtp_username,
         password=settings.smtp_password,
         tls=tls,
+        resolve=lookups.resolve,
     )

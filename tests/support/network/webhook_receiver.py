@@ -44,13 +44,15 @@ class ReceivedMessage:
 class Receiver:
     """One host. `status` is what it responds; None: it cannot be reached.
 
-    `hangs`: it never responds; `is_endless`: the body of its response never ends.
+    It responds 413 to bodies above `max_bytes`. `hangs`: it never responds; `is_endless`: the body of its response
+    never ends.
     """
 
     status: int | None = 200
     hangs: bool = False
     is_endless: bool = False
     seconds: float = 0.0
+    max_bytes: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     text: bytes = b"ok"
     requests: int = 0
@@ -104,6 +106,8 @@ class Receivers:
             await asyncio.Event().wait()
         await asyncio.sleep(receiver.seconds)
         assert receiver.status is not None
+        if receiver.max_bytes is not None and len(request.body or b"") > receiver.max_bytes:
+            return _Response(413, receiver.headers, b"too large", is_endless=False)
         if receiver.status < 300:
             receiver.messages.append(ReceivedMessage(dict(request.headers), request.body or b"", clock.now()))
         return _Response(receiver.status, receiver.headers, receiver.text, receiver.is_endless)

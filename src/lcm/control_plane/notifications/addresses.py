@@ -6,7 +6,9 @@ import asyncio
 import fnmatch
 import ipaddress
 import socket
-from typing import TYPE_CHECKING, TypeAlias
+from contextlib import suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -17,6 +19,10 @@ _Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _SITE_LOCAL = ipaddress.IPv6Network("fec0::/10")  # private, although `is_global` says otherwise
+
+
+_MAX_LOOKUPS: Final = 250
+"""More than there may be subscriptions."""
 
 
 class AddressDeniedError(OSError):
@@ -38,7 +44,7 @@ class AllowedHosts:
                 self._networks.append(ipaddress.ip_network(entry, strict=False))
             except ValueError:
                 self._names.append(entry.lower().rstrip("."))
-        self._resolver = resolver or _system_resolver
+        self._resolver = resolver or NameLookups().resolve
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
         """The addresses of a host that may be connected to; raises `AddressDeniedError` if one of them may not."""
@@ -79,10 +85,59 @@ def _carried_ipv4(address: _Address) -> ipaddress.IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour
 
 
-async def _system_resolver(host: str, port: int) -> Sequence[str]:
-    loop = asyncio.get_running_loop()
+class NameLookups:
+    """Names that the system resolves, each in a thread of its own.
+
+    The system's call cannot be ended: a name whose server does not respond keeps its thread when nobody waits any more.
+    Whoever asks for the name meanwhile waits for the same call. So a name takes one thread at a time, and delays no
+    other name, as it would in the few threads that the loop has for this.
+    """
+
+    def __init__(self, look_up: Callable[[str, int], Sequence[str]] | None = None, limit: int = _MAX_LOOKUPS) -> None:
+        self._look_up = look_up or look_up_addresses
+        self._limit = limit
+        self._running: dict[str, asyncio.Future[Sequence[str]]] = {}
+
+    async def resolve(self, host: str, port: int) -> Sequence[str]:
+        """The addresses of a host; raises `OSError`."""
+        found = self._running.get(host)
+        if found is None:
+            if len(self._running) >= self._limit:
+                raise OSError(f"{host} cannot be resolved now: the name servers of {self._limit} others do not respond")
+            loop = asyncio.get_running_loop()
+            found = self._running[host] = loop.create_future()
+            # A daemon: the process must be able to end while a name server hangs.
+            Thread(target=self._work, args=(loop, found, host, port), name=f"lookup {host}", daemon=True).start()
+        return await asyncio.shield(found)
+
+    def _work(
+        self, loop: asyncio.AbstractEventLoop, found: asyncio.Future[Sequence[str]], host: str, port: int
+    ) -> None:
+        addresses: Sequence[str] = ()
+        problem: OSError | None = OSError(f"{host} cannot be resolved")
+        try:
+            addresses, problem = self._look_up(host, port), None
+        except OSError as error:
+            problem = error
+        finally:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(self._finish, host, found, addresses, problem)
+
+    def _finish(
+        self, host: str, found: asyncio.Future[Sequence[str]], addresses: Sequence[str], problem: OSError | None
+    ) -> None:
+        self._running.pop(host, None)
+        if problem is None:
+            found.set_result(addresses)
+        else:
+            found.set_exception(problem)
+            found.exception()  # retrieved: perhaps nobody waits any more
+
+
+def look_up_addresses(host: str, port: int) -> Sequence[str]:
+    """The addresses of a host as the system resolves it, which may block for long; raises `OSError`."""
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except UnicodeError as error:
         raise OSError(f"{host} is not a host name") from error
     except socket.gaierror as error:

@@ -16,16 +16,21 @@ if TYPE_CHECKING:
     from lcm.model.notification.subscription import DeliveryState
 
 MAX_DIGEST_ALERTS = 1000
+MAX_DIGEST_BYTES = 900_000
+"""What a digest may take: many proxies refuse bodies above 1 MB."""
+LINKS_BYTES = 400
+"""What the links of an alert take in a message, at most."""
 MESSAGES_PER_WINDOW = 10
 """How many messages a target gets within a window before the rest waits for a digest."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingAlert:
-    """An alert to deliver, with its cursor in the journal."""
+    """An alert to deliver, with its cursor in the journal and its size there."""
 
     cursor: str
     alert: Alert
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +69,18 @@ def choose(state: DeliveryState, pending: Sequence[PendingAlert], now: datetime,
     if age < window:
         return Wait((window - age).total_seconds()) if full else _single(pending[0], starts_window=False)
     if full and len(pending) > 1:
-        return _digest(pending[:MAX_DIGEST_ALERTS])
+        return _digest(fitting(pending[:MAX_DIGEST_ALERTS]))
     return _single(pending[0], starts_window=True)
+
+
+def fitting(pending: Sequence[PendingAlert]) -> Sequence[PendingAlert]:
+    """The first of them that fit in one message, at least one. The others wait for the next digest."""
+    total = 0
+    for number, each in enumerate(pending):
+        total += each.size + LINKS_BYTES
+        if total > MAX_DIGEST_BYTES and number:
+            return pending[:number]
+    return pending
 
 
 def _single(pending: PendingAlert, *, starts_window: bool) -> Send:

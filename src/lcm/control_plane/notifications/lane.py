@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from lcm.control_plane.notifications.digest import MAX_DIGEST_ALERTS, MESSAGES_PER_WINDOW, PendingAlert, Wait, choose
+from lcm.control_plane.notifications.digest import (
+    MAX_DIGEST_ALERTS,
+    MESSAGES_PER_WINDOW,
+    PendingAlert,
+    Wait,
+    choose,
+    fitting,
+)
 from lcm.control_plane.notifications.metrics import NOTIFICATIONS
 from lcm.control_plane.notifications.targets import DeliveryError
 from lcm.control_plane.records.kinds import ALERT, DEAD_LETTERS, DELIVERY_STATES
@@ -42,6 +49,7 @@ log = structlog.get_logger(__name__)
 RETRY_FOR: Final = timedelta(hours=24)
 MAX_RECENT: Final = 20
 RETRY_BACKOFF: Final = Backoff(base=2.0, max_delay=600.0)
+_MAX_PAUSE: Final = 3600.0  # no delay is longer, nor what a target may ask for
 _STORE_BACKOFF: Final = Backoff(base=0.5, max_delay=15.0)
 _PAGE: Final = 100
 _UNREAD_AFTER_SKIPPED: Final = 500
@@ -119,6 +127,7 @@ class SubscriptionLane:
         self._skipped = 0
         self._store_failures = 0
         self._saved_at = 0.0
+        self._resume_at = 0.0  # of the clock that no correction moves
         self._unsaved = False
 
     @property
@@ -158,9 +167,10 @@ class SubscriptionLane:
     async def deliver_next(self) -> float | None:
         """Deliver what is due. Returns the seconds until there may be more; None: when woken."""
         loaded = await self._load()
+        left = self._resume_at - clock.boottime()
+        if left > 0:
+            return left
         now = clock.now()
-        if loaded.state.next_attempt_at is not None and loaded.state.next_attempt_at > now:
-            return (loaded.state.next_attempt_at - now).total_seconds()
         is_storm = loaded.state.digest_through or loaded.state.window_count >= MESSAGES_PER_WINDOW
         await self._fill(MAX_DIGEST_ALERTS if is_storm else 1)
         if not self._pending:
@@ -211,7 +221,8 @@ class SubscriptionLane:
         failing_since = _failing_since(state) or now
         expired = notification.alerts[0].at + RETRY_FOR <= clock.earliest_now()
         NOTIFICATIONS.labels(self.subscription.target.value, DeliveryOutcome.FAILED.value).inc()
-        if not expired and not error.rejected:
+        smaller = self._half_of(choice) if error.too_large else None
+        if not expired and (smaller is not None or not error.rejected):
             delay = max(RETRY_BACKOFF.delay(state.attempts), error.retry_after)
             attempt = _attempt(notification, DeliveryOutcome.FAILED, str(error), attempts, now)
             await self._save(
@@ -222,7 +233,9 @@ class SubscriptionLane:
                 next_attempt_at=now + timedelta(seconds=delay),
                 failed=state.failed + 1,
                 recent=_with_attempt(state.recent, attempt),
+                digest_through=smaller or state.digest_through,
             )
+            self._resume_after(delay)
             if attempts == 1:
                 log.warning("notification failed; retrying", subscription=self.subscription.name, error=str(error))
             return
@@ -242,12 +255,19 @@ class SubscriptionLane:
         counts = {"failed": state.failed + 1, "dead": state.dead + 1}
         after: dict[str, Any] = {**counts, "failing_since": failing_since}
         if expired:  # the target still fails: the next attempt waits as long as before
+            delay = RETRY_BACKOFF.delay(state.attempts)
             after["first_failed_at"], after["attempts"] = since, attempts
-            after["next_attempt_at"] = now + timedelta(seconds=RETRY_BACKOFF.delay(state.attempts))
+            after["next_attempt_at"] = now + timedelta(seconds=delay)
+            self._resume_after(delay)
         self._advance(given_up.through, attempt, **after)
         await self._save(self._loaded or loaded, dead_letter_put(letter))
         NOTIFICATIONS.labels(self.subscription.target.value, DeliveryOutcome.DEAD.value).inc()
         log.warning("notification was given up; it is a dead letter", subscription=self.subscription.name)
+
+    def _half_of(self, choice: Send) -> str | None:
+        """Where a digest ends that has half of these alerts; None if there is only one."""
+        cursors = [each.cursor for each in self._pending if each.cursor <= choice.through]
+        return cursors[len(cursors) // 2 - 1] if len(cursors) > 1 else None
 
     async def _expired_with(self, choice: Send) -> Send:
         """All alerts that have waited for too long, as one: each alone would wait for an attempt of its own."""
@@ -256,7 +276,7 @@ class SubscriptionLane:
         await self._fill(MAX_DIGEST_ALERTS)
         before = clock.earliest_now() - RETRY_FOR
         expired: list[PendingAlert] = []
-        for each in list(self._pending)[:MAX_DIGEST_ALERTS]:
+        for each in fitting(list(self._pending)[:MAX_DIGEST_ALERTS]):
             if each.alert.at > before:
                 break
             expired.append(each)
@@ -314,9 +334,14 @@ class SubscriptionLane:
             if self._loaded is None:
                 raise NotSendingError
             self.problem = ""
+            self._resume_after(_seconds_until(self._loaded.state.next_attempt_at))
             self._read_through = self._loaded.state.cursor
             self._pending.clear()
         return self._loaded
+
+    def _resume_after(self, seconds: float) -> None:
+        """Attempt nothing for so long. A clock that is set right meanwhile must not make that a day."""
+        self._resume_at = clock.boottime() + min(seconds, _MAX_PAUSE)
 
     def _forget(self) -> None:
         self._loaded, self._unsaved = None, False
@@ -330,7 +355,7 @@ class SubscriptionLane:
                 if alert is None:
                     log.error("an alert of the journal cannot be read; it is not delivered", cursor=entry.cursor)
                 if alert is not None and self.subscription.filter.matches(alert):
-                    self._pending.append(PendingAlert(entry.cursor, alert))
+                    self._pending.append(PendingAlert(entry.cursor, alert, len(entry.body)))
                 else:
                     self._skipped += 1
             if page:
@@ -351,6 +376,10 @@ class SubscriptionLane:
                 await self._woken.wait()
         except TimeoutError:
             return
+
+
+def _seconds_until(moment: datetime | None) -> float:
+    return 0.0 if moment is None else max(0.0, (moment - clock.now()).total_seconds())
 
 
 def _failing_since(state: DeliveryState) -> datetime | None:

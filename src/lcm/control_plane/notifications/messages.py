@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _MAX_LINES = 10
 _MAX_DIGEST_LINE = 200
+_MAX_ACTIONS = 6
 _PAGES = {
     SubjectKind.WORKER: "/workers/{id}",
     SubjectKind.LABLET: "/lablets/{id}",
@@ -91,7 +92,7 @@ def webhook_body(notification: Notification, links: Links) -> bytes:
     else:
         data, kind = alerts[0], notification.alerts[0].type.value
     at = notification.at.isoformat().replace("+00:00", "Z")
-    return json.dumps({"type": kind, "timestamp": at, "data": data}, separators=(",", ":")).encode()
+    return json.dumps({"type": kind, "timestamp": at, "data": data}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _alert_data(alert: Alert, links: Links) -> dict[str, Any]:
@@ -169,17 +170,24 @@ def _slack_escape(text: str) -> str:
 
 
 def teams_body(notification: Notification, links: Links) -> bytes:
-    """The body for a workflow of Microsoft Teams: a message with one adaptive card."""
+    """The body for a workflow of Microsoft Teams: a message with one adaptive card.
+
+    Teams shows six actions of a set and leaves out the others, so further ones get sets of their own.
+    """
     texts, found = _texts_and_links(notification, links)
-    body = [{"type": "TextBlock", "text": _plain(_title(notification)), "weight": "Bolder", "wrap": True}]
+    body: list[dict[str, Any]] = [
+        {"type": "TextBlock", "text": _plain(_title(notification)), "weight": "Bolder", "wrap": True}
+    ]
     body += [{"type": "TextBlock", "text": _plain(line), "wrap": True} for line in texts]
     actions = [{"type": "Action.OpenUrl", "title": label, "url": url} for label, url in found]
+    for begin in range(_MAX_ACTIONS, len(actions), _MAX_ACTIONS):
+        body.append({"type": "ActionSet", "actions": actions[begin : begin + _MAX_ACTIONS]})
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
         "body": body,
-        "actions": actions,
+        "actions": actions[:_MAX_ACTIONS],
     }
     attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
     return _json({"type": "message", "attachments": [attachment]})

@@ -10,6 +10,7 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 from typing import TYPE_CHECKING, Final, Literal
 
+from lcm.control_plane.notifications.addresses import NameLookups
 from lcm.control_plane.notifications.messages import message_lines
 from lcm.control_plane.notifications.targets import DeliveryError
 from lcm.core.text import single_line
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
+    from lcm.control_plane.notifications.addresses import Resolver
     from lcm.control_plane.notifications.messages import Links, Notification
 
 SMTP_SECONDS: Final = 30.0
@@ -26,12 +28,13 @@ _MAX_LINE: Final = 2000
 _MAX_SUBJECT: Final = 200
 _MAX_REPLY_LINES: Final = 100
 _CLOSE_SECONDS: Final = 2.0
+_CONNECT_SECONDS: Final = 10.0
 _HELLO_NAME: Final = "lcm"
 
 
 @dataclass(frozen=True, slots=True)
 class SmtpConfig:
-    """The mail server. `tls` verifies it; None: the CAs of the system."""
+    """The mail server. `tls` verifies it; None: the CAs of the system. `resolve` finds its addresses."""
 
     host: str
     port: int
@@ -40,6 +43,7 @@ class SmtpConfig:
     username: str | None = None
     password: SecretStr | None = None
     tls: ssl.SSLContext | None = None
+    resolve: Resolver = NameLookups().resolve
 
 
 class SmtpReplyError(DeliveryError):
@@ -192,10 +196,7 @@ class _SmtpConnection:
 async def _open(config: SmtpConfig) -> _SmtpConnection:
     """A connection on which mail can be sent."""
     tls = config.tls or ssl.create_default_context()
-    direct = tls if config.security == "tls" else None
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.create_connection(_SmtpProtocol, config.host, config.port, ssl=direct)
-    connection = _SmtpConnection(protocol, transport)
+    connection = await _connect(config, tls if config.security == "tls" else None)
     try:
         await connection.reply("greeting")
         offered = await connection.command(f"EHLO {_HELLO_NAME}", "EHLO")
@@ -210,6 +211,24 @@ async def _open(config: SmtpConfig) -> _SmtpConnection:
         connection.abort()
         raise
     return connection
+
+
+async def _connect(config: SmtpConfig, tls: ssl.SSLContext | None) -> _SmtpConnection:
+    """A connection to the first address that responds."""
+    loop = asyncio.get_running_loop()
+    name = None if tls is None else config.host
+    problem = OSError("it has no address")
+    for address in await config.resolve(config.host, config.port):
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                transport, protocol = await loop.create_connection(
+                    _SmtpProtocol, address, config.port, ssl=tls, server_hostname=name
+                )
+        except OSError as error:  # also a timeout
+            problem = error
+        else:
+            return _SmtpConnection(protocol, transport)
+    raise problem
 
 
 async def _sign_in(connection: _SmtpConnection, offered: str, username: str, password: str) -> None:

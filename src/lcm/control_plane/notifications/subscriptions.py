@@ -30,6 +30,7 @@ from lcm.model.base import Page
 from lcm.model.notification.subscription import (
     CreatedSubscription,
     DeadLetter,
+    DeadLetterSummary,
     DeliveryState,
     RotatedSecret,
     Subscription,
@@ -58,6 +59,7 @@ MAX_SUBSCRIPTIONS: Final = 200
 DEAD_LETTER_RETENTION: Final = timedelta(days=30)
 UNREADABLE: Final = "its record cannot be read; delete it with DELETE /api/subscriptions/ID and create it again"
 _MAX_PENDING_COUNTED: Final = 1000
+_MAX_PENDING_LISTED: Final = 100
 _CIPHERTEXTS: Final = TypeAdapter(dict[str, str])
 
 
@@ -185,21 +187,21 @@ class SubscriptionService:
 
     async def status(self, subscription_id: str) -> SubscriptionStatus:
         """A subscription with its last deliveries."""
-        return await self._status(await self.get(subscription_id))
+        return await self._status(await self.get(subscription_id), _MAX_PENDING_COUNTED)
 
     async def statuses(self) -> list[SubscriptionStatus]:
-        """All subscriptions by name, with their last deliveries."""
+        """All subscriptions by name, with their last deliveries. It is for a page that asks often: less is counted."""
         page = await self._store.find(SUBSCRIPTIONS, sort=Sort("name"), limit=MAX_SUBSCRIPTIONS)
         found = [read_or_skip(stored, Subscription, "subscription") for stored in page.items]
-        return [await self._status(subscription) for subscription in found if subscription is not None]
+        return [await self._status(each, _MAX_PENDING_LISTED) for each in found if each is not None]
 
-    async def _status(self, subscription: Subscription) -> SubscriptionStatus:
+    async def _status(self, subscription: Subscription, max_pending: int) -> SubscriptionStatus:
         problem, state = "", DeliveryState(subscription_id=subscription.id)
         waiting: Sequence[JournalEntry] = ()
         try:
             loaded = await load_state(self._store, subscription.id)
             state = loaded.state if loaded is not None else state
-            waiting = await self._store.read_journal(after=state.cursor, topics=[ALERT], limit=_MAX_PENDING_COUNTED)
+            waiting = await self._store.read_journal(after=state.cursor, topics=[ALERT], limit=max_pending)
         except UnreadableStateError as error:
             problem = str(error)
         counted = await self._store.count_by(DEAD_LETTERS, ["subscription_id"], _letters_of(subscription.id))
@@ -208,6 +210,7 @@ class SubscriptionService:
             subscription=subscription,
             problem=problem,
             pending=sum(map(subscription.filter.matches, alerts)),
+            more_pending=len(waiting) == max_pending,
             failing_since=state.failing_since or state.first_failed_at,
             next_attempt_at=state.next_attempt_at,
             delivered=state.delivered,
@@ -224,6 +227,13 @@ class SubscriptionService:
         )
         letters = [read_or_skip(stored, DeadLetter, "dead letter") for stored in page.items]
         return Page(items=tuple(each for each in letters if each is not None), next_cursor=page.next_cursor)
+
+    async def newest_letters(self, subscription_id: str, limit: int) -> list[DeadLetterSummary]:
+        """The newest notifications that could not be delivered, without their alerts."""
+        sort = Sort("at", descending=True)
+        page = await self._store.find(DEAD_LETTERS, _letters_of(subscription_id), sort=sort, limit=limit)
+        found = [read_or_skip(stored, DeadLetterSummary, "dead letter") for stored in page.items]
+        return [letter for letter in found if letter is not None]
 
     def _stage_secrets(self, tx: Transaction, subscription_id: str, secrets: Mapping[str, str | None]) -> None:
         body = _encrypted(self._context.secret_box, subscription_id, secrets, {})

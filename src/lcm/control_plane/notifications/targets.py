@@ -34,7 +34,8 @@ _MAX_ANSWER_BYTES: Final = 2048
 _MAX_ANSWER_TEXT: Final = 200
 _MIN_SECRET_PART: Final = 16  # shorter parts of a URL are words
 _MAX_RETRY_AFTER: Final = 3600.0
-_REJECTING_STATUSES: Final = (400, 413, 415, 422)
+_TOO_LARGE: Final = 413
+_REJECTING_STATUSES: Final = (400, _TOO_LARGE, 415, 422)
 _CHAT_BODIES: Mapping[TargetKind, Callable[[Notification, Links], bytes]] = {
     TargetKind.SLACK: slack_body,
     TargetKind.TEAMS: teams_body,
@@ -43,11 +44,17 @@ _CHAT_BODIES: Mapping[TargetKind, Callable[[Notification, Links], bytes]] = {
 
 
 class DeliveryError(Exception):
-    """A notification was not delivered. `rejected`: the target will not accept this message, whenever it is sent."""
+    """A notification was not delivered. `rejected`: the target will not accept this message, whenever it is sent.
 
-    def __init__(self, answer: str, *, rejected: bool = False, retry_after: float = 0.0) -> None:
+    `too_large`: it may accept a smaller one.
+    """
+
+    def __init__(
+        self, answer: str, *, rejected: bool = False, too_large: bool = False, retry_after: float = 0.0
+    ) -> None:
         super().__init__(answer)
         self.rejected = rejected
+        self.too_large = too_large
         self.retry_after = retry_after
 
 
@@ -106,7 +113,12 @@ class HttpTarget:
         answer = self._without_url(f"{response.status} {text}".strip())
         if 200 <= response.status < 300:
             return answer
-        raise DeliveryError(answer, rejected=response.status in _REJECTING_STATUSES, retry_after=_retry_after(response))
+        raise DeliveryError(
+            answer,
+            rejected=response.status in _REJECTING_STATUSES,
+            too_large=response.status == _TOO_LARGE,
+            retry_after=_retry_after(response),
+        )
 
     def _message(self, notification: Notification) -> tuple[bytes, dict[str, str]]:
         headers = {"Content-Type": "application/json", "User-Agent": f"lcm/{installed_version()}"}

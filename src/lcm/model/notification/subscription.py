@@ -261,12 +261,23 @@ class DeadLetter(Record):
     at: UtcDatetime
 
 
+class DeadLetterSummary(LenientModel):
+    """A dead letter for a list of many: without its alerts, which may be a thousand."""
+
+    id: str
+    notification_id: str
+    summary: str
+    answer: str
+    at: UtcDatetime
+
+
 class SubscriptionStatus(LenientModel):
     """A subscription with its deliveries."""
 
     subscription: Subscription
     problem: str = Field(default="", description="Why nothing can be delivered, whatever its target responds.")
     pending: int = Field(default=0, description="Alerts that wait for delivery; counted up to 1,000.")
+    more_pending: bool = Field(default=False, description="Whether there may be more than were counted.")
     failing_since: UtcDatetime | None = Field(
         default=None, description="The first failure after the last delivery. A test that is delivered ends it too."
     )

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.notifications.addresses import AddressDeniedError, AllowedHosts
+from lcm.control_plane.notifications.addresses import (
+    AddressDeniedError,
+    AllowedHosts,
+    NameLookups,
+    look_up_addresses,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,10 +92,48 @@ async def test_a_host_without_addresses_is_an_error_of_the_network() -> None:
         await allowed(at=[]).resolve("example.com", 443)
 
 
-async def test_a_name_that_cannot_be_resolved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(*_: object, **__: object) -> None:
+def test_a_name_that_cannot_be_resolved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", fail)
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
     with pytest.raises(OSError, match=r"^hooks\.internal cannot be resolved: Name or service not known$"):
-        await AllowedHosts().resolve("hooks.internal", 443)
+        look_up_addresses("hooks.internal", 443)
+
+
+def test_names_whose_servers_hang_delay_no_other_and_keep_one_thread_each() -> None:
+    """On a real loop: the thread is what is tested. It is red by a name that is never resolved, not by a slow one."""
+    released, begun = threading.Event(), list[str]()
+
+    def look_up(host: str, port: int) -> Sequence[str]:
+        begun.append(host)
+        if host.startswith("hangs"):
+            released.wait()
+        if host == "unknown":
+            raise OSError("unknown cannot be resolved")
+        return [PUBLIC]
+
+    async def scenario() -> None:
+        lookups = NameLookups(look_up, limit=101)
+        callers = [asyncio.create_task(lookups.resolve(f"hangs-{number}", 443)) for number in range(100)]
+        assert await lookups.resolve("healthy", 443) == [PUBLIC]
+        for caller in callers:
+            caller.cancel()
+        await asyncio.wait(callers)
+        again = asyncio.create_task(lookups.resolve("hangs-0", 443))  # waits for the call that runs already
+        with pytest.raises(OSError, match="unknown cannot be resolved"):
+            await lookups.resolve("unknown", 443)
+        assert begun.count("hangs-0") == 1
+        assert len(begun) == 102
+        last = asyncio.create_task(lookups.resolve("hangs-too", 443))
+        await asyncio.wait({last}, timeout=0)
+        with pytest.raises(OSError, match="name servers of 101 others do not respond"):
+            await lookups.resolve("healthy", 443)
+        released.set()
+        assert await again == await last == [PUBLIC]
+
+    try:
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            runner.run(asyncio.wait_for(scenario(), 60))
+    finally:
+        released.set()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from email.utils import format_datetime
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,6 +25,9 @@ from lcm.model.worker.status import WorkerStatus
 from tests.support.records.worker_records import ANNA
 from tests.support.virtual.notifications import notification_world
 from tests.unit.control_plane.notifications.test_messages import an_alert
+
+if TYPE_CHECKING:
+    from tests.support.virtual.time import VirtualClock
 
 
 async def test_raised_is_followed_by_resolved_with_links_to_page_and_runbook() -> None:
@@ -198,6 +202,27 @@ async def test_a_target_that_asks_to_wait_is_left_alone_for_so_long() -> None:
         assert len(receiver.messages) == 1
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_clock_that_is_set_right_after_a_failure_silences_no_target(
+    virtual_clock: VirtualClock, restarted: bool
+) -> None:
+    async with notification_world() as world:
+        await world.add_workers(1)
+        receiver, _ = await world.subscribe()
+        receiver.status = 503
+        virtual_clock.jumped = 86_400.0
+        sender = await world.start_sender()
+        await world.fail(0)
+        await world.until(lambda: receiver.requests == 1, seconds=5)
+        virtual_clock.jumped = 0.0
+        receiver.status = 200
+        if restarted:
+            await world.stop_sender(sender)
+            await world.start_sender()
+        await asyncio.sleep(3700 if restarted else 10)
+        assert len(receiver.messages) == 1
+
+
 async def test_a_target_may_say_with_a_date_when_to_come_back() -> None:
     async with notification_world() as world:
         await world.add_workers(1)
@@ -283,6 +308,67 @@ async def test_a_thousand_failures_in_a_minute_are_ten_messages_and_one_digest()
         assert [alert["subject"]["id"] for alert in receiver.alerts] == [f"w-{number}" for number in range(1000)]
         await world.set_status(0, WorkerStatus.TERMINATED)  # the storm is over
         await world.until(lambda: len(receiver.messages) == MESSAGES_PER_WINDOW + 2, seconds=2)
+
+
+async def test_a_storm_that_goes_on_is_one_digest_a_minute_and_each_alert_is_sent_within_a_minute() -> None:
+    async with notification_world(digest_seconds=60.0) as world:
+        await world.add_workers(300)
+        receiver, _ = await world.subscribe()
+        await world.start_sender()
+        for number in range(300):
+            await world.fail(number)
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(70)
+        first, digests = receiver.messages[:MESSAGES_PER_WINDOW], receiver.messages[MESSAGES_PER_WINDOW:]
+        assert [len(message.alerts) for message in first] == [1] * MESSAGES_PER_WINDOW
+        assert len(digests) == 5
+        delays = [
+            (message.at - datetime.fromisoformat(alert["at"])).total_seconds()
+            for message in receiver.messages
+            for alert in message.alerts
+        ]
+        assert len(delays) == 300
+        assert max(delays) < 62
+        assert max(delays[:MESSAGES_PER_WINDOW]) < 2
+
+
+async def test_digests_stay_below_the_megabyte_that_proxies_allow() -> None:
+    async with notification_world(digest_seconds=60.0) as world:
+        await world.add_workers(600)
+        receiver, _ = await world.subscribe()
+        await world.start_sender()
+        for number in range(600):
+            await world.fail(number, "ä" * 1000)
+        await asyncio.sleep(200)
+        digests = receiver.messages[MESSAGES_PER_WINDOW:]
+        assert [len(digest.alerts) > 1 for digest in digests] == [True, True]
+        assert max(len(digest.body) for digest in digests) < 1_000_000
+        assert [alert["subject"]["id"] for alert in receiver.alerts] == [f"w-{number}" for number in range(600)]
+
+
+async def test_a_digest_that_is_too_large_for_its_target_is_halved_until_it_fits() -> None:
+    async with notification_world(digest_seconds=60.0) as world:
+        await world.add_workers(100)
+        receiver, created = await world.subscribe()
+        receiver.max_bytes = 30_000
+        await world.start_sender()
+        for number in range(100):
+            await world.fail(number)
+        await asyncio.sleep(600)
+        assert [alert["subject"]["id"] for alert in receiver.alerts] == [f"w-{number}" for number in range(100)]
+        assert len(receiver.messages) < MESSAGES_PER_WINDOW + 8
+        assert (await world.subscriptions.status(created.subscription.id)).dead_letters == 0
+
+
+async def test_a_single_alert_that_is_too_large_is_a_dead_letter() -> None:
+    async with notification_world() as world:
+        await world.add_workers(1)
+        receiver, created = await world.subscribe()
+        receiver.max_bytes = 10
+        await world.start_sender()
+        await world.fail(0)
+        await asyncio.sleep(60)
+        assert (await world.subscriptions.status(created.subscription.id)).dead_letters == 1
 
 
 async def test_a_digest_that_is_repeated_after_a_crash_has_the_same_id_and_alerts() -> None:

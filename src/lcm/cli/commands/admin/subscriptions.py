@@ -221,7 +221,8 @@ def _show_status(session: Session, status: SubscriptionStatus) -> None:
 
     subscription, line = status.subscription, session.printer.line
     line(f"{subscription.name} ({subscription.id}): {subscription.target} {subscription.address}")
-    line(f"delivered {status.delivered}, waiting {status.pending}, dead letters {status.dead_letters}")
+    waiting = f"{status.pending}{' or more' if status.more_pending else ''}"
+    line(f"delivered {status.delivered}, waiting {waiting}, dead letters {status.dead_letters}")
     line(f"sends {subscription.filter.describe(status.team_names)}")
     if not subscription.enabled:
         line("disabled")

@@ -53,9 +53,7 @@ async def notifications_page(request: Request, user: CurrentUser) -> HTMLRespons
     services = get_services(request)
     statuses = await services.subscriptions.statuses()
     letters = {
-        each.subscription.id: (
-            await services.subscriptions.dead_letters(each.subscription.id, limit=_MAX_LETTERS, cursor=None)
-        ).items
+        each.subscription.id: await services.subscriptions.newest_letters(each.subscription.id, _MAX_LETTERS)
         for each in statuses
         if each.dead_letters
     }

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.records.kinds import ALERT, DEAD_LETTERS
+from lcm.control_plane.store.port import NewJournalEntry, Put
+from lcm.core import clock
 from lcm.model.access import Role
+from lcm.model.notification.alert import Alert, AlertState, AlertSubject, AlertType, Severity, SubjectKind
+from tests.support.records.workers import NOW
 from tests.support.web.visitor import signed_in
 
 if TYPE_CHECKING:
@@ -13,6 +19,15 @@ if TYPE_CHECKING:
 
     from tests.support.virtual.control_plane import TestPlane
 
+AN_ALERT = Alert(
+    id="ev-1",
+    type=AlertType.WORKER_FAILED,
+    state=AlertState.RAISED,
+    severity=Severity.CRITICAL,
+    at=NOW,
+    subject=AlertSubject(kind=SubjectKind.WORKER, id="w-1"),
+    summary="Worker failed",
+)
 NEW = {"name": "ops", "target": "webhook", "url": "https://hooks.test/s3cret", "severity": "warning"}
 
 
@@ -70,6 +85,24 @@ async def test_deliveries_and_dead_letters_are_shown_and_sent_again(plane: TestP
     await admin.send(f"/notifications/{subscription_id}/letters/{letters.items[0].id}/send", {})
     assert receiver.alerts[0]["subject"]["name"] == "alpha"
     assert "dead letters of ops" not in (await admin.page("/notifications")).lower()
+
+
+async def test_the_page_which_asks_often_reads_a_hundred_alerts_and_no_alert_of_a_dead_letter(plane: TestPlane) -> None:
+    admin = await signed_in(plane, Role.ADMIN)
+    await admin.send("/notifications/create", NEW)
+    [status] = await plane.services.subscriptions.statuses()
+    subscription_id = status.subscription.id
+    await admin.send(f"/notifications/{subscription_id}/disable", {})
+    entries = [NewJournalEntry(ALERT, "w-1", AN_ALERT.model_dump_json().encode(), clock.now()) for _ in range(150)]
+    letter = {"id": "l-1", "notification_id": "digest-1-9", "summary": "1,000 alerts", "answer": "413"}
+    known = {"subscription_id": subscription_id, "at": clock.now().isoformat()}
+    body = json.dumps({**letter, **known, "alerts": "not read"}).encode()
+    await plane.services.context.store.commit([Put(DEAD_LETTERS, "l-1", body, None, known)], entries=entries)
+    page = await admin.page("/notifications")
+    assert "Waiting: 100 or more. Dead letters: 1." in page
+    assert "1,000 alerts" in page
+    one = await plane.services.subscriptions.status(subscription_id)
+    assert (one.pending, one.more_pending) == (150, False)
 
 
 async def test_the_form_chooses_what_alerts_are_about_and_loses_nothing(plane: TestPlane) -> None:
