@@ -270,8 +270,9 @@ def assess_risk(
     choice: WorkerChoice,
     seats: Sequence[Lablet],
     now: datetime,
+    unreadable: Sequence[int] = (),
 ) -> AtRisk | None:
-    """What is missing for a class that is under way, or None."""
+    """What is missing for a class that is under way, or None. `unreadable` are seats whose record cannot be read."""
     assigned = len(choice.serving) + len(choice.booked) + choice.launch
     missing: list[str] = []
     if assigned < booking.workers and choice.problems:
@@ -283,7 +284,10 @@ def assess_risk(
         ready = sum(worker.ready for worker in choice.serving)
         if ready < booking.workers:
             missing.append(f"{ready} of {booking.workers} workers are ready")
-        missing += _missing_seats(booking, seats, now)
+        missing += _missing_seats(booking, seats, len(unreadable), now)
+    if unreadable:
+        named = ", ".join(map(str, unreadable))
+        missing.append(f"the records of these seats cannot be read: {named}; restore them from a backup")
     return risk(occurrence, "; ".join(missing), now)
 
 
@@ -292,11 +296,11 @@ def missing_licenses(count: int, workers: int) -> str:
     return f"{count} of {workers} workers have no license: set SCALE_UP_LICENSE_TOKEN, or give them a license token"
 
 
-def _missing_seats(booking: Booking, seats: Sequence[Lablet], now: datetime) -> list[str]:
+def _missing_seats(booking: Booking, seats: Sequence[Lablet], unreadable: int, now: datetime) -> list[str]:
     """A seat that somebody has ended or resets, or whose time is over, is not missing."""
     going_on = [each for each in seats if not _is_ending(each) and not _is_reset(each, now)]
     running = sum(each.status is LabletStatus.RUNNING for each in going_on)
-    expected = booking.seats - len(seats) + len(going_on)
+    expected = booking.seats - unreadable - len(seats) + len(going_on)
     return [f"{running} of {count_of(expected, 'seat')} are running"] if running < expected else []
 
 
