@@ -101,7 +101,11 @@ def choose_workers(
     others run, or on which a seat would not be placed, is not taken.
     """
     mine = [worker for worker in workers if worker.booking_id == booking.id]
-    lost = {each.id: reason for each in mine if (reason := unable_reason(each, booking, now) or _useless_reason(each))}
+    lost = {
+        each.id: reason
+        for each in mine
+        if (reason := unable_reason(each, booking, now) or _useless_reason(each, until))
+    }
     problems = [f"{worker.name} {lost[worker.id]}" for worker in mine if worker.id in lost]
     serving = tuple(worker for worker in mine if worker.id not in lost)[: booking.workers]
     missing = booking.workers - len(serving)
@@ -153,12 +157,15 @@ def unable_reason(worker: Worker, booking: Booking, now: datetime) -> str | None
     return check_adopted(worker)
 
 
-def _useless_reason(worker: Worker) -> str | None:
-    """Why a booked worker that runs is replaced: its CML does not become ready, and no seat is on it."""
+def _useless_reason(worker: Worker, until: datetime) -> str | None:
+    """Why a booked worker that runs is replaced: no seat is on it, and none would be placed on it until the end."""
     if worker.status is not WorkerStatus.RUNNING or worker.allocation.lablets:
         return None
     stuck = find_condition(worker.conditions, ConditionType.STUCK)
-    return f"is stuck: {as_clause(stuck.message)}" if stuck and stuck.status is ConditionStatus.TRUE else None
+    if stuck and stuck.status is ConditionStatus.TRUE:
+        return f"is stuck: {as_clause(stuck.message)}"
+    health = check_health(worker, until)
+    return None if health is None else f"cannot be used: {health}"
 
 
 def _unsuitable_reason(worker: Worker, booking: Booking, limits: ChoiceLimits, until: datetime) -> str | None:

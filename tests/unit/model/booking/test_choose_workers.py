@@ -66,6 +66,10 @@ def stuck() -> tuple[Condition, ...]:
     )
 
 
+def impaired() -> tuple[Condition, ...]:
+    return (Condition(type=ConditionType.IMPAIRED, status=ConditionStatus.TRUE, reason="Ec2", since=NOW),)
+
+
 def choose(booking: Booking, *workers: Worker, limits: ChoiceLimits = MANY) -> WorkerChoice:
     return choose_workers(booking, workers, {}, limits=limits, until=ENDS, now=NOW)
 
@@ -190,6 +194,25 @@ def test_a_booked_worker_whose_cml_never_becomes_ready_is_replaced_unless_seats_
     choice = choose(a_booking(), ready("alpha", **mine))
     assert (choice.serving, choice.launch) == ((), 1)
     assert choice.problems == ("alpha is stuck: CML has not been ready for 30 minutes",)
+    used = ready("alpha", **mine, allocation=Allocation(lablets=1))
+    assert choose(a_booking(), used).serving == (used,)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"conditions": impaired()}, "alpha cannot be used: EC2 reports its instance as impaired"),
+        ({"maintenance": RETIREMENT}, "alpha cannot be used: maintenance of its instance may begin at"),
+    ],
+)
+def test_a_booked_worker_on_which_no_seat_would_be_placed_is_replaced_unless_seats_are_on_it(
+    facts: dict[str, Any], words: str
+) -> None:
+    """A booking blocks the restart that would move it to another host."""
+    mine = {"booking_id": "bk-1", "booked_until": ENDS, **facts}
+    choice = choose(a_booking(), ready("alpha", **mine))
+    assert (choice.serving, choice.launch) == ((), 1)
+    assert choice.problems[0].startswith(words)
     used = ready("alpha", **mine, allocation=Allocation(lablets=1))
     assert choose(a_booking(), used).serving == (used,)
 
