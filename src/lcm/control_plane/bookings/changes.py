@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.model.booking.record import Booking, BookingOccurrence
     from lcm.model.booking.requests import ExtendBookingRequest, MoveOccurrenceRequest
-    from lcm.model.calendar.admission import BookedCapacity
+    from lcm.model.calendar.admission import BookedCapacity, TimesFrom
 
 
 def cancel(booking: Booking, number: int | None, now: datetime) -> Booking:
@@ -79,12 +79,20 @@ async def moved(
     later = planned.model_copy(update={"number": number})
     _check_apart(booking, later, "start")
     preferred = preferred_starts(later, warm_up)
+    length = later.ends_at - later.warm_up_at
+
+    def times_from(warm_up_at: datetime) -> list[tuple[datetime, datetime]]:
+        ends_at = warm_up_at + length
+        apart = _overlapping(booking, number, warm_up_at, ends_at) is None
+        return [(warm_up_at, ends_at)] if apart else []
+
     await _admit(
         context,
         tx,
         [booking.capacity(later)],
         without=(booking.id, number),
         preferred=preferred,
+        times_from=times_from,
         zone=booking.zone,
         warm_up=warm_up,
     )
@@ -98,6 +106,7 @@ async def _admit(
     *,
     without: tuple[str, int] | None,
     preferred: Sequence[datetime] = (),
+    times_from: TimesFrom | None = None,
     zone: str,
     warm_up: timedelta | None = None,
     lasts: timedelta | None = None,
@@ -106,7 +115,7 @@ async def _admit(
     calendar = await read_calendar(context, asked, tx.now, without=without)
     if lasts is not None:
         calendar.check_length(lasts, "minutes")
-    answer = decide_admission(asked, calendar, tx.now, preferred)
+    answer = decide_admission(asked, calendar, tx.now, preferred, times_from)
     if not answer.confirmed:
         raise describe_refusal(answer, zone, warm_up)
     tx.require_unchanged(calendar.depends_on)
@@ -133,10 +142,14 @@ def _current(booking: Booking, now: datetime) -> BookingOccurrence:
 
 def _check_apart(booking: Booking, changed: BookingOccurrence, field: str) -> None:
     """Two classes of a booking must not overlap, warm-ups included."""
-    for each in booking.open_occurrences:
-        if each.number == changed.number:
-            continue
-        if changed.warm_up_at < each.ends_at and each.warm_up_at < changed.ends_at:
-            times = f"{format_instant(each.warm_up_at)} to {format_instant(each.ends_at)}"
-            detail = f"{field}: it would overlap class {each.number} of this booking, {times} with its warm-up"
-            raise ProblemError(ProblemCode.INVALID, detail)
+    each = _overlapping(booking, changed.number, changed.warm_up_at, changed.ends_at)
+    if each is not None:
+        times = f"{format_instant(each.warm_up_at)} to {format_instant(each.ends_at)}"
+        detail = f"{field}: it would overlap class {each.number} of this booking, {times} with its warm-up"
+        raise ProblemError(ProblemCode.INVALID, detail)
+
+
+def _overlapping(booking: Booking, number: int, begin: datetime, end: datetime) -> BookingOccurrence | None:
+    """Another class of the booking that takes place then."""
+    others = (each for each in booking.open_occurrences if each.number != number)
+    return next((each for each in others if begin < each.ends_at and each.warm_up_at < end), None)

@@ -247,6 +247,19 @@ async def test_one_class_is_moved_and_admitted_there(plane: TestPlane) -> None:
     assert (overlap.status_code, overlap.json()["detail"][:20]) == (422, "start: it would over")
 
 
+async def test_a_class_can_be_moved_to_every_time_that_is_proposed(plane: TestPlane) -> None:
+    """The same time a day later would be that of the next class of the booking."""
+    booked = await book(plane, seats=3, repeat_weeks=2)
+    other = await book(plane, "other", (clock.now() + timedelta(days=7)).strftime("%Y-%m-%dT09:00"))
+    path, start = f"/{booked['id']}/occurrences/1", other["occurrences"][0]["start"]["at"]
+    refused = await ask(plane, path, {"start": start}, method="PATCH")
+    proposed = [each["start"]["at"] for each in refused.json()["current"]["free_times"]]
+    assert len(proposed) == 3
+    for each in proposed:
+        moved = await ask(plane, path, {"start": each}, method="PATCH")
+        assert moved.status_code == 200, moved.text
+
+
 async def test_an_extension_needs_free_workers(plane: TestPlane) -> None:
     first = await book(plane)
     ends = instant(first["occurrences"][0]["ends_at"])

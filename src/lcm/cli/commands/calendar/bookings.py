@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.model.booking.record import Booking, BookingOccurrence
-    from lcm.model.booking.requests import BookingPreview, CreateBookingRequest
+    from lcm.model.booking.requests import BookingPreview, CreateBookingRequest, FreeTime
 
 app = make_command_group("Bookings: seats for a class that are ready when it begins.")
 
@@ -266,12 +266,17 @@ def _preview_lines(preview: BookingPreview) -> list[str]:
     if not preview.confirmed:
         lines = [each.message for each in preview.shortages] or lines
     if not preview.confirmed and (preview.template is not None or preview.free_times):
-        free = ", ".join(f"{each.start.at:%Y-%m-%dT%H:%M}" for each in preview.free_times)
+        free = ", ".join(_free_time(each) for each in preview.free_times)
         zone = preview.free_times[0].start.zone if free else ""
         lines.append(f"It would fit at: {free} in {zone}" if free else "It does not fit at any time within 14 days.")
     if preview.confirmed and preview.cost:
         lines.append(preview.cost)
     return [*lines, *preview.warnings]
+
+
+def _free_time(free: FreeTime) -> str:
+    which = "" if free.start.occurrence is None else f" --which {free.start.occurrence.value}"
+    return f"{free.start.at:%Y-%m-%dT%H:%M}{which}"
 
 
 def _show_preview(session: Session, preview: BookingPreview) -> None:
