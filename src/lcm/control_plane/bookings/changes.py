@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.bookings.admission import decide_admission, read_calendar, read_surroundings
-from lcm.control_plane.bookings.proposals import describe_refusal, plan_at
+from lcm.control_plane.bookings.proposals import describe_refusal, plan_at, planned
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets.definitions import read_definition_summary
 from lcm.model.booking.capacity import warm_up_time
 from lcm.model.booking.record import UNDER_WAY, BookingStatus, with_status
-from lcm.model.booking.requests import MAX_MINUTES
+from lcm.model.booking.requests import MAX_MINUTES, BookingChangePreview
 from lcm.model.booking.times import preferred_starts
 from lcm.model.calendar.zones import WallTime
 from lcm.model.formatting import format_instant
@@ -97,6 +97,18 @@ async def moved(
         warm_up=warm_up,
     )
     return booking.with_occurrence(later, tx.now)
+
+
+def preview_change(before: Booking, after: Booking) -> BookingChangePreview:
+    """What a change that fits would make of its class."""
+    changed = next((each for each in after.occurrences if each not in before.occurrences), None)
+    if changed is None:
+        return BookingChangePreview(confirmed=True, reason="it fits: nothing would change")
+    (planned_class,) = planned([changed])
+    times = f"from {format_instant(changed.starts_at)} to {format_instant(changed.ends_at)}"
+    return BookingChangePreview(
+        confirmed=True, reason=f"it fits: class {changed.number} would take place {times}", occurrence=planned_class
+    )
 
 
 async def _admit(

@@ -42,8 +42,9 @@ def test_free_times_that_clocks_show_twice_say_which_one_is_meant() -> None:
     problem = describe_refusal(answer, "Europe/Brussels", timedelta())
     assert problem.detail.endswith("it would fit at 2026-10-25 02:30 (the second of two) in Europe/Brussels")
     free = (FreeTime(start=to_wall_time(second, "Europe/Brussels"), starts_at=second),)
-    facts = {"definition": "bgp@1", "aws_region": "eu-west-1", "seats": 3}
-    refused = BookingPreview(confirmed=False, reason="workers", free_times=free, **facts)
+    refused = BookingPreview(
+        confirmed=False, reason="workers", free_times=free, definition="bgp@1", aws_region="eu-west-1", seats=3
+    )
     assert _preview_lines(refused)[1] == "It would fit at: 2026-10-25T02:30 --which second in Europe/Brussels"
 
 

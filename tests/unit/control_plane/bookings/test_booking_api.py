@@ -272,6 +272,29 @@ async def test_an_extension_needs_free_workers(plane: TestPlane) -> None:
     assert "workers: 20 would be needed" in refused.json()["detail"]
 
 
+async def test_an_extension_and_a_move_are_previewed_as_they_would_be_answered(plane: TestPlane) -> None:
+    first = await book(plane)
+    ends = instant(first["occurrences"][0]["ends_at"])
+    following = (ends + timedelta(hours=1, minutes=75 + 60)).strftime("%Y-%m-%dT%H:%M")
+    other = await book(plane, "next", following)
+    extend, move = f"/{first['id']}/extend", f"/{first['id']}/occurrences/1"
+    fits = (await ask(plane, f"{extend}/preview", {"minutes": 60})).json()
+    assert (fits["confirmed"], instant(fits["occurrence"]["ends_at"])) == (True, ends + timedelta(hours=1))
+    assert fits["reason"].startswith("it fits: class 1 would take place from ")
+    for path, method, body in (
+        (extend, "POST", {"minutes": 75}),
+        (move, "PATCH", {"start": other["occurrences"][0]["start"]["at"]}),
+    ):
+        preview = (await ask(plane, f"{path}/preview", body)).json()
+        refused = await ask(plane, path, body, method=method)
+        assert (refused.status_code, preview["confirmed"], preview["occurrence"]) == (409, False, None)
+        assert preview["reason"] == refused.json()["detail"]
+        current = refused.json()["current"]
+        assert [preview["shortages"], preview["free_times"]] == [current["shortages"], current["free_times"]]
+    assert (await ask(plane, f"{move}/preview", {"start": "2020-01-01T09:00"})).status_code == 422
+    assert (await ask(plane, f"/{first['id']}", method="GET")).json() == first, "nothing is changed"
+
+
 async def test_one_class_is_cancelled_and_the_others_stay(plane: TestPlane) -> None:
     booked = await book(plane, repeat_weeks=3)
     after = (await ask(plane, f"/{booked['id']}/cancel", {"number": 2})).json()
