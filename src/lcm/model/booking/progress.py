@@ -13,7 +13,7 @@ from lcm.model.formatting import as_clause, count_of
 from lcm.model.lablet.placement import check_adopted, check_capacity, check_health, check_team
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
 from lcm.model.lablet.scheduling.capacity import future_rejection_reason
-from lcm.model.lablet.scheduling.template_choice import FAILED_LAUNCH_WINDOW, will_be_licensed
+from lcm.model.lablet.scheduling.template_choice import failed_launch, will_be_licensed
 from lcm.model.lablet.seats import count_seats_in
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, find_condition
@@ -124,7 +124,7 @@ def choose_workers(
     missing -= len(taken)
     if missing == 0:
         return WorkerChoice(serving, taken, 0, tuple(problems))
-    failed = _failed_launch(booking, workers, now)
+    failed = failed_launch(workers, booking.template, booking.aws_region, now)
     room = 0 if failed else max(0, limits.max_workers - len(workers))
     launch = min(missing, room, limits.at_once - len(taken), missing if licenses is None else licenses)
     if failed is not None:
@@ -250,15 +250,6 @@ def _preference(booking: Booking, limits: ChoiceLimits) -> Callable[[Worker], tu
         return (worker.team == "", wrong, readiness, worker.created_at, worker.id)
 
     return key
-
-
-def _failed_launch(booking: Booking, workers: Sequence[Worker], now: datetime) -> str | None:
-    """A launch that failed a moment ago would fail again: a person has to look."""
-    for worker in workers:
-        failed = worker.status is WorkerStatus.FAILED and now - worker.status_since < FAILED_LAUNCH_WINDOW
-        if failed and worker.template_name == booking.template and worker.aws_region == booking.aws_region:
-            return f"{worker.name} of template {booking.template} failed; see its history"
-    return None
 
 
 def seat_id(booking: Booking, number: int, seat: int) -> str:

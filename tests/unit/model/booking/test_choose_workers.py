@@ -217,6 +217,20 @@ def test_a_booked_worker_on_which_no_seat_would_be_placed_is_replaced_unless_sea
     assert choose(a_booking(), used).serving == (used,)
 
 
+def test_only_the_newest_launch_that_failed_delays_another_one() -> None:
+    """As for lablets: a person's worker, or a launch before one that succeeded, says nothing about the next one."""
+    begun = {"status": WorkerStatus.FAILED, "status_since": NOW}
+    by_hand = ready("alpha", **begun)
+    assert choose(a_booking(), by_hand).launch == 1
+    launched = ready("beta", **begun, origin=WorkerOrigin.SCALE_UP, created_at=NOW - timedelta(minutes=20))
+    delayed = choose(a_booking(), by_hand, launched)
+    assert delayed.launch == 0
+    assert delayed.problems == ("worker beta of template small was launched and failed; see its history",)
+    newer = ready("gamma", origin=WorkerOrigin.SCALE_UP, created_at=NOW - timedelta(minutes=19), booking_id="bk-2")
+    newer = newer.model_copy(update={"booked_until": ENDS})
+    assert choose(a_booking(), launched, newer).launch == 1
+
+
 def test_a_stopped_worker_that_was_stuck_may_be_started_again() -> None:
     stopped = ready("alpha", status=WorkerStatus.STOPPED, desired_status=DesiredStatus.STOPPED, conditions=stuck())
     assert names(choose(a_booking(), stopped)) == ["alpha"]
