@@ -358,9 +358,11 @@ class Tour:
         assert (await self.controller.advance_bookings(SCHEDULER)).skipped == 0
         assert [each.seats for each in (await self.controller.booked_capacity()).booked] == [1, 1]
         assert [each async for each in bookings.list(begin=clock.now(), end=clock.after(30 * 86_400))] == [made]
+        assert (await bookings.preview_extension(made.id, ExtendBookingRequest(minutes=15))).confirmed
         longer = await bookings.extend(made.id, ExtendBookingRequest(minutes=15), version=made.version)
         assert longer.occurrences[0].ends_at - made.occurrences[0].ends_at == timedelta(minutes=15)
         later = MoveOccurrenceRequest(start=start + timedelta(days=2))
+        assert (await bookings.preview_move(made.id, 2, later)).confirmed
         assert (await bookings.move(made.id, 2, later)).occurrences[1].start.at == later.start
         with pytest.raises(NotPossibleNowError, match="class 1 has no labs yet"):
             await bookings.create_seat_links(made.id, 1)

@@ -16,7 +16,7 @@ from lcm.client.base import (
 from lcm.client.responses import ApiRequest
 from lcm.model.base import Page, format_utc
 from lcm.model.booking.record import Booking
-from lcm.model.booking.requests import BookingPreview, CancelBookingRequest
+from lcm.model.booking.requests import BookingChangePreview, BookingPreview, CancelBookingRequest
 from lcm.model.booking.seat_links import ClassSeatLinks, CreateClassLinksRequest, RevokedClassLinks
 
 if TYPE_CHECKING:
@@ -94,6 +94,20 @@ class Bookings(Resource):
     ) -> Booking:
         """Let a class end later."""
         return await self._change("extend", "POST", api_path(_PATH, booking_id, "extend"), body, version, key)
+
+    async def preview_extension(self, booking_id: str, body: ExtendBookingRequest) -> BookingChangePreview:
+        """Whether a class could be extended now; nothing is changed."""
+        path = api_path(_PATH, booking_id, "extend", "preview")
+        return await self._send(
+            ApiRequest("bookings.preview-extension", "POST", path, body=encode_body(body)), BookingChangePreview
+        )
+
+    async def preview_move(self, booking_id: str, number: int, body: MoveOccurrenceRequest) -> BookingChangePreview:
+        """Whether a class could be moved now; nothing is changed."""
+        path = api_path(_PATH, booking_id, "occurrences", str(number), "preview")
+        return await self._send(
+            ApiRequest("bookings.preview-move", "POST", path, body=encode_body(body)), BookingChangePreview
+        )
 
     async def move(
         self,

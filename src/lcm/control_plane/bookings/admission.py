@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.store.port import Kind, Store, StoredDocument
     from lcm.model.booking.record import Booking, BookingOccurrence
-    from lcm.model.calendar.admission import Admission
+    from lcm.model.calendar.admission import Admission, TimesFrom
     from lcm.model.lablet.record import LabletDefinitionSummary
 
 _ONE_DAY = timedelta(days=1)
@@ -273,11 +273,15 @@ def without_license(context: ControlPlaneContext, calendar: Calendar, asked: Boo
 
 
 def decide_admission(
-    asked: Sequence[BookedCapacity], calendar: Calendar, now: datetime, preferred: Sequence[datetime] = ()
+    asked: Sequence[BookedCapacity],
+    calendar: Calendar,
+    now: datetime,
+    preferred: Sequence[datetime] = (),
+    times_from: TimesFrom | None = None,
 ) -> Admission:
     """Whether it fits. What is over does not count; the free times are those of the whole length."""
     answer = admit([clipped(each, now) for each in asked], calendar.booked, calendar.live, calendar.limits)
     if answer.confirmed:
         return answer
-    whole = admit(asked, calendar.booked, calendar.live, calendar.limits, preferred=preferred)
+    whole = admit(asked, calendar.booked, calendar.live, calendar.limits, preferred=preferred, times_from=times_from)
     return replace(answer, free_times=whole.free_times)

@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.bookings.admission import decide_admission, read_calendar, read_surroundings
-from lcm.control_plane.bookings.proposals import describe_refusal, plan_at
+from lcm.control_plane.bookings.proposals import describe_refusal, plan_at, planned
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets.definitions import read_definition_summary
 from lcm.model.booking.capacity import warm_up_time
 from lcm.model.booking.record import UNDER_WAY, BookingStatus, with_status
-from lcm.model.booking.requests import MAX_MINUTES
+from lcm.model.booking.requests import MAX_MINUTES, BookingChangePreview
 from lcm.model.booking.times import preferred_starts
 from lcm.model.calendar.zones import WallTime
 from lcm.model.formatting import format_instant
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.model.booking.record import Booking, BookingOccurrence
     from lcm.model.booking.requests import ExtendBookingRequest, MoveOccurrenceRequest
-    from lcm.model.calendar.admission import BookedCapacity
+    from lcm.model.calendar.admission import BookedCapacity, TimesFrom
 
 
 def cancel(booking: Booking, number: int | None, now: datetime) -> Booking:
@@ -79,16 +79,36 @@ async def moved(
     later = planned.model_copy(update={"number": number})
     _check_apart(booking, later, "start")
     preferred = preferred_starts(later, warm_up)
+    length = later.ends_at - later.warm_up_at
+
+    def times_from(warm_up_at: datetime) -> list[tuple[datetime, datetime]]:
+        ends_at = warm_up_at + length
+        apart = _overlapping(booking, number, warm_up_at, ends_at) is None
+        return [(warm_up_at, ends_at)] if apart else []
+
     await _admit(
         context,
         tx,
         [booking.capacity(later)],
         without=(booking.id, number),
         preferred=preferred,
+        times_from=times_from,
         zone=booking.zone,
         warm_up=warm_up,
     )
     return booking.with_occurrence(later, tx.now)
+
+
+def preview_change(before: Booking, after: Booking) -> BookingChangePreview:
+    """What a change that fits would make of its class."""
+    changed = next((each for each in after.occurrences if each not in before.occurrences), None)
+    if changed is None:
+        return BookingChangePreview(confirmed=True, reason="it fits: nothing would change")
+    (planned_class,) = planned([changed])
+    times = f"from {format_instant(changed.starts_at)} to {format_instant(changed.ends_at)}"
+    return BookingChangePreview(
+        confirmed=True, reason=f"it fits: class {changed.number} would take place {times}", occurrence=planned_class
+    )
 
 
 async def _admit(
@@ -98,6 +118,7 @@ async def _admit(
     *,
     without: tuple[str, int] | None,
     preferred: Sequence[datetime] = (),
+    times_from: TimesFrom | None = None,
     zone: str,
     warm_up: timedelta | None = None,
     lasts: timedelta | None = None,
@@ -106,7 +127,7 @@ async def _admit(
     calendar = await read_calendar(context, asked, tx.now, without=without)
     if lasts is not None:
         calendar.check_length(lasts, "minutes")
-    answer = decide_admission(asked, calendar, tx.now, preferred)
+    answer = decide_admission(asked, calendar, tx.now, preferred, times_from)
     if not answer.confirmed:
         raise describe_refusal(answer, zone, warm_up)
     tx.require_unchanged(calendar.depends_on)
@@ -133,10 +154,14 @@ def _current(booking: Booking, now: datetime) -> BookingOccurrence:
 
 def _check_apart(booking: Booking, changed: BookingOccurrence, field: str) -> None:
     """Two classes of a booking must not overlap, warm-ups included."""
-    for each in booking.open_occurrences:
-        if each.number == changed.number:
-            continue
-        if changed.warm_up_at < each.ends_at and each.warm_up_at < changed.ends_at:
-            times = f"{format_instant(each.warm_up_at)} to {format_instant(each.ends_at)}"
-            detail = f"{field}: it would overlap class {each.number} of this booking, {times} with its warm-up"
-            raise ProblemError(ProblemCode.INVALID, detail)
+    each = _overlapping(booking, changed.number, changed.warm_up_at, changed.ends_at)
+    if each is not None:
+        times = f"{format_instant(each.warm_up_at)} to {format_instant(each.ends_at)}"
+        detail = f"{field}: it would overlap class {each.number} of this booking, {times} with its warm-up"
+        raise ProblemError(ProblemCode.INVALID, detail)
+
+
+def _overlapping(booking: Booking, number: int, begin: datetime, end: datetime) -> BookingOccurrence | None:
+    """Another class of the booking that takes place then."""
+    others = (each for each in booking.open_occurrences if each.number != number)
+    return next((each for each in others if begin < each.ends_at and each.warm_up_at < end), None)

@@ -10,6 +10,7 @@ from lcm.control_plane.auth.seats.links import MAX_LINK_AGE
 from lcm.control_plane.bookings.access import require_changeable
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import LABLETS
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.core import clock
 from lcm.model.booking.progress import seat_id
 from lcm.model.booking.seat_links import ClassSeatLink, ClassSeatLinks, SeatWithoutLink
@@ -52,12 +53,13 @@ class ClassLinkService:
         now = clock.now()
         if not occurrence.is_open or occurrence.ends_at <= now:
             raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"class {number} is over or cancelled")
-        seats = await self._seats(booking, number)
-        if not any(seats.values()):
+        seats, unreadable = await self._seats(booking, number)
+        if not unreadable and not any(seats.values()):
             warm_up = format_instant(occurrence.warm_up_at)
             detail = f"class {number} has no labs yet; they are made from {warm_up} on, create its links then"
             raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
         reasons = {seat: _why_not(booking, lablet) for seat, lablet in seats.items()}
+        reasons |= dict.fromkeys(unreadable, "its record cannot be read; restore it from a backup")
         until = expires_at or min(occurrence.ends_at, now + MAX_LINK_AGE)
         chosen = {seat: lablet for seat, lablet in seats.items() if lablet is not None and not reasons[seat]}
         made = await self._links.create_many(caller, list(chosen.values()), until, key)
@@ -85,8 +87,8 @@ class ClassLinkService:
     async def revoke(self, caller: Caller, booking_id: str, number: int) -> int:
         """Revoke all links of the seats of a class, also those that were made one by one; returns their number."""
         booking, _ = await self._class(caller, booking_id, number)
-        seats = (await self._seats(booking, number)).values()
-        mine = [each.id for each in seats if each is not None and each.team == booking.team]
+        seats, _ = await self._seats(booking, number)
+        mine = [each.id for each in seats.values() if each is not None and each.team == booking.team]
         return await self._links.revoke_many(caller, mine)
 
     async def _class(self, caller: Caller, booking_id: str, number: int) -> tuple[Booking, BookingOccurrence]:
@@ -100,12 +102,13 @@ class ClassLinkService:
             raise ProblemError(ProblemCode.NOT_FOUND, detail)
         return booking, found
 
-    async def _seats(self, booking: Booking, number: int) -> dict[int, Lablet | None]:
+    async def _seats(self, booking: Booking, number: int) -> tuple[dict[int, Lablet | None], list[int]]:
+        """The lablets of the seats, and the seats whose record cannot be read."""
         ids = {seat: seat_id(booking, number, seat) for seat in range(1, booking.seats + 1)}
         stored = await self._context.store.get_many(LABLETS, list(ids.values()))
-        return {
-            seat: Lablet.model_validate_json(stored[key].body) if key in stored else None for seat, key in ids.items()
-        }
+        found = {key: read_or_skip(each, Lablet, "lablet") for key, each in stored.items()}
+        unreadable = [seat for seat, key in ids.items() if key in found and found[key] is None]
+        return {seat: found.get(key) for seat, key in ids.items()}, unreadable
 
 
 def _why_not(booking: Booking, lablet: Lablet | None) -> str:

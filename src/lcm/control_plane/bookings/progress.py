@@ -273,8 +273,8 @@ async def _keep_going(
     choice = await _choose(context, tx, booking, occurrence.ends_at)
     await book_workers(context, tx, booking, occurrence, choice)
     has_workers = bool(choice.serving or choice.booked or choice.launch)
-    seats = await keep_seats(tx, booking, occurrence) if has_workers else []
-    at_risk = assess_risk(booking, occurrence, choice, seats, tx.now)
+    seats, unreadable = await keep_seats(tx, booking, occurrence) if has_workers else ([], ())
+    at_risk = assess_risk(booking, occurrence, choice, seats, tx.now, unreadable)
     return occurrence.model_copy(update={"holds_capacity": True, "at_risk": at_risk})
 
 

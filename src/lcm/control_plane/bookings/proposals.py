@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.auth.teams import TeamList
-    from lcm.control_plane.bookings.admission import Calendar, Surroundings
+    from lcm.control_plane.bookings.admission import Surroundings
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.store.port import Kind, StoredDocument
     from lcm.model.booking.record import BookingOccurrence
@@ -58,6 +58,14 @@ class Proposal:
         """What it takes at these times."""
         booking = self.booking("", "", self.occurrences[0].starts_at)
         return [booking.capacity(each) for each in occurrences]
+
+    def times_from(self, warm_up_at: datetime) -> list[tuple[datetime, datetime]]:
+        """When its classes would take place from another time on: those after the first follow the clocks too."""
+        request = self.request
+        start = to_wall_time(warm_up_at + self.warm_up, request.zone)
+        duration = timedelta(minutes=request.duration_minutes)
+        moved = plan_occurrences(start, self.warm_up, duration, request.repeat_weeks)
+        return [(each.warm_up_at, each.ends_at) for each in moved]
 
     def booking(self, booking_id: str, by: str, now: datetime) -> Booking:
         """The record of it."""
@@ -114,8 +122,9 @@ async def assess_request(
     asked = proposal.capacities(proposal.occurrences)
     calendar = await read_calendar(context, asked, now, without=None)
     calendar.check_length(timedelta(minutes=request.duration_minutes), "duration_minutes")
-    admission = decide_admission(asked, calendar, now, preferred_starts(proposal.occurrences[0], proposal.warm_up))
-    free = [] if admission.confirmed else _free_times(proposal, admission, calendar, now)
+    preferred = preferred_starts(proposal.occurrences[0], proposal.warm_up)
+    admission = decide_admission(asked, calendar, now, preferred, proposal.times_from)
+    free = free_times(admission, proposal.request.zone, proposal.warm_up)
     count = without_license(context, calendar, asked[0])
     warnings = [f"{missing_licenses(count, proposal.seats.workers)}."] if count else []
     return Assessment(proposal, _preview(proposal, admission, free, warnings, now), calendar.depends_on)
@@ -157,20 +166,10 @@ def plan_at(
     return occurrences
 
 
-def _free_times(proposal: Proposal, admission: Admission, calendar: Calendar, now: datetime) -> list[FreeTime]:
-    """The proposed times as clocks show them. Classes after the first follow the clocks too, so each is tried."""
-    request = proposal.request
-    found = []
-    for each in admission.free_times:
-        moment = each + proposal.warm_up
-        start = to_wall_time(moment, request.zone)
-        if request.repeat_weeks > 1:
-            duration = timedelta(minutes=request.duration_minutes)
-            moved = plan_occurrences(start, proposal.warm_up, duration, request.repeat_weeks)
-            if not decide_admission(proposal.capacities(moved), calendar, now).confirmed:
-                continue
-        found.append(FreeTime(start=start, starts_at=moment))
-    return found
+def free_times(admission: Admission, zone: str, warm_up: timedelta) -> list[FreeTime]:
+    """The proposed times as clocks show them."""
+    starts = [each + warm_up for each in admission.free_times]
+    return [FreeTime(start=to_wall_time(each, zone), starts_at=each) for each in starts]
 
 
 def _preview(
@@ -258,15 +257,19 @@ def describe(shortages: Sequence[BookingShortage], free: Sequence[FreeTime]) -> 
 
 
 def _free_text(free: Sequence[FreeTime]) -> str:
-    times = ", ".join(f"{each.start.at:%Y-%m-%d %H:%M}" for each in free)
+    times = ", ".join(_clock_time(each.start) for each in free)
     return f"; it would fit at {times} in {free[0].start.zone}"
+
+
+def _clock_time(start: WallTime) -> str:
+    which = "" if start.occurrence is None else f" (the {start.occurrence.value} of two)"
+    return f"{start.at:%Y-%m-%d %H:%M}{which}"
 
 
 def describe_refusal(admission: Admission, zone: str, warm_up: timedelta | None) -> ProblemError:
     """The problem of a change that does not fit. Without a warm-up, no other time is proposed."""
     shortages = [_shortage(each) for each in admission.shortages]
-    starts = [] if warm_up is None else [each + warm_up for each in admission.free_times]
-    free = [FreeTime(start=to_wall_time(each, zone), starts_at=each) for each in starts]
+    free = [] if warm_up is None else free_times(admission, zone, warm_up)
     detail = "; ".join(each.message for each in shortages) + (_free_text(free) if free else "")
     current = {
         "shortages": [each.model_dump(mode="json") for each in shortages],

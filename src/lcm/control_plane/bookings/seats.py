@@ -19,6 +19,8 @@ from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.team import Team
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lcm.control_plane.records.unit_of_work import Leader, Transaction, UnitOfWork
     from lcm.control_plane.store.port import Store
     from lcm.model.booking.record import Booking, BookingOccurrence
@@ -28,23 +30,29 @@ _MAX_SEATS_AT_ONCE = 100
 _OVER = "its class is over"
 
 
-async def keep_seats(tx: Transaction, booking: Booking, occurrence: BookingOccurrence) -> list[Lablet]:
-    """Make the lablets that do not exist yet, and let those that exist end with the class."""
+async def keep_seats(
+    tx: Transaction, booking: Booking, occurrence: BookingOccurrence
+) -> tuple[list[Lablet], Sequence[int]]:
+    """Make the lablets that do not exist yet, and let those that exist end with the class.
+
+    Returns them, and the seats whose record cannot be read: they exist, and stop no other.
+    """
     ids = [seat_id(booking, occurrence.number, seat) for seat in range(1, booking.seats + 1)]
-    existing = await tx.lablets(ids)
+    unreadable: set[str] = set()
+    existing = await tx.lablets(ids, unreadable)
     seats, made = [], 0
-    complete = len(existing) == len(ids)
+    complete = len(existing) + len(unreadable) == len(ids)
     definition = None if complete else await read_definition_summary(tx.store, booking.definition)
     team = None if complete else await _team(tx.store, booking)
     for seat, lablet_id in enumerate(ids, 1):
         lablet = existing.get(lablet_id)
         if lablet is not None:
             seats.append(_with_end(tx, lablet, occurrence))
-        elif made < _MAX_SEATS_AT_ONCE and definition is not None:
+        elif lablet_id not in unreadable and made < _MAX_SEATS_AT_ONCE and definition is not None:
             made += 1
             lablet = _new_seat(tx, booking, occurrence, seat, definition, team)
             seats.append(tx.save_lablet(lablet, "created", f"seat {seat} of booking {booking.name}"))
-    return seats
+    return seats, [seat for seat, lablet_id in enumerate(ids, 1) if lablet_id in unreadable]
 
 
 async def extend_seats(tx: Transaction, booking: Booking, occurrence: BookingOccurrence) -> None:
@@ -53,7 +61,7 @@ async def extend_seats(tx: Transaction, booking: Booking, occurrence: BookingOcc
     The scheduler does so too, but it may be away: labs whose old end passes meanwhile are deleted.
     """
     ids = [seat_id(booking, occurrence.number, seat) for seat in range(1, booking.seats + 1)]
-    for lablet in (await tx.lablets(ids)).values():
+    for lablet in (await tx.lablets(ids, set())).values():
         _with_end(tx, lablet, occurrence)
 
 
@@ -116,10 +124,11 @@ async def _end_seat(lablet_id: str, tx: Transaction) -> Lablet:
 
 
 async def seats_have_ended(store: Store, booking: Booking, occurrence: BookingOccurrence) -> bool:
-    """Whether no lab of the class is left."""
+    """Whether no lab of the class is left, as far as its seats can be read: one that cannot keeps no worker."""
     return all(each.status in FINAL_LABLET_STATUSES for each in await _seats(store, booking, occurrence))
 
 
 async def _seats(store: Store, booking: Booking, occurrence: BookingOccurrence) -> list[Lablet]:
     ids = [seat_id(booking, occurrence.number, seat) for seat in range(1, booking.seats + 1)]
-    return [Lablet.model_validate_json(stored.body) for stored in (await store.get_many(LABLETS, ids)).values()]
+    found = [read_or_skip(stored, Lablet, "lablet") for stored in (await store.get_many(LABLETS, ids)).values()]
+    return [lablet for lablet in found if lablet is not None]

@@ -17,7 +17,7 @@ from lcm.control_plane.bookings.access import (
     shown_booking,
     shown_preview,
 )
-from lcm.control_plane.bookings.changes import cancel, extended, moved
+from lcm.control_plane.bookings.changes import cancel, extended, moved, preview_change
 from lcm.control_plane.bookings.proposals import assess_request
 from lcm.control_plane.bookings.seats import extend_seats
 from lcm.control_plane.bookings.workers import extend_workers
@@ -27,6 +27,7 @@ from lcm.control_plane.records.kinds import BOOKINGS
 from lcm.control_plane.teams.choice import add_to_team
 from lcm.core import clock
 from lcm.model.booking.record import UNDER_WAY, Booking
+from lcm.model.booking.requests import BookingChangePreview
 from lcm.model.booking.unreadable import read_known
 from lcm.model.problems import ProblemCode
 
@@ -102,6 +103,43 @@ class BookingService:
             return tx.save_booking(booking, "booking_created", name=booking.name)
 
         return await self._run(caller, key, attempt)
+
+    async def preview_extension(
+        self, caller: Caller, booking_id: str, request: ExtendBookingRequest
+    ) -> BookingChangePreview:
+        """Whether a class could be extended now. Nothing is stored."""
+
+        async def change(tx: Transaction, booking: Booking) -> Booking:
+            return await extended(self._context, tx, booking, request)
+
+        return await self._preview_change(caller, booking_id, change)
+
+    async def preview_move(
+        self, caller: Caller, booking_id: str, number: int, request: MoveOccurrenceRequest
+    ) -> BookingChangePreview:
+        """Whether a class could be moved now. Nothing is stored."""
+
+        async def change(tx: Transaction, booking: Booking) -> Booking:
+            return await moved(self._context, tx, booking, number, request)
+
+        return await self._preview_change(caller, booking_id, change)
+
+    async def _preview_change(
+        self, caller: Caller, booking_id: str, change: Callable[[Transaction, Booking], Awaitable[Booking]]
+    ) -> BookingChangePreview:
+        """The answer of the change itself, which is not saved."""
+
+        async def attempt(tx: Transaction) -> BookingChangePreview:
+            booking = await require_changeable(tx, caller, booking_id)
+            return preview_change(booking, await change(tx, booking))
+
+        try:
+            return await self._context.reads.run_alone(partial(self._context.unit_of_work.run, caller.actor, attempt))
+        except ProblemError as problem:
+            if problem.code is not ProblemCode.BOOKING_REFUSED:
+                raise
+            found = {} if problem.current is None else dict(problem.current)
+            return BookingChangePreview.model_validate({"confirmed": False, "reason": problem.detail, **found})
 
     async def cancel(
         self,

@@ -37,6 +37,7 @@ from lcm.control_plane.records.kinds import (
     worker_fields,
     worker_unique_keys,
 )
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Guard, NewJournalEntry, Put, RevisionConflictError, UniqueViolationError
 from lcm.core import clock
 from lcm.core.backoff import Backoff
@@ -167,10 +168,20 @@ class Transaction:
             assert (worker.version, worker.generation) == (before.version, before.generation)
             self._put(worker, revision)
 
-    async def lablets(self, lablet_ids: Sequence[str]) -> dict[str, Lablet]:
-        """Read lablets; those that do not exist are left out."""
+    async def lablets(self, lablet_ids: Sequence[str], unreadable: set[str] | None = None) -> dict[str, Lablet]:
+        """Read lablets; those that do not exist are left out.
+
+        One that cannot be read raises `ValidationError`; with `unreadable` it is logged, and its id added to the set.
+        """
         for lablet_id, stored in (await self.store.get_many(LABLETS, lablet_ids)).items():
-            self._lablets[lablet_id] = (Lablet.model_validate_json(stored.body), stored.revision)
+            if unreadable is None:
+                lablet: Lablet | None = Lablet.model_validate_json(stored.body)
+            else:
+                lablet = read_or_skip(stored, Lablet, "lablet")
+            if lablet is not None:
+                self._lablets[lablet_id] = (lablet, stored.revision)
+            elif unreadable is not None:
+                unreadable.add(lablet_id)
         return {lablet_id: self._lablets[lablet_id][0] for lablet_id in lablet_ids if lablet_id in self._lablets}
 
     async def lablet(self, lablet_id: str, *, if_match: int | None = None) -> Lablet:

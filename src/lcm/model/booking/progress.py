@@ -13,7 +13,7 @@ from lcm.model.formatting import as_clause, count_of
 from lcm.model.lablet.placement import check_adopted, check_capacity, check_health, check_team
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
 from lcm.model.lablet.scheduling.capacity import future_rejection_reason
-from lcm.model.lablet.scheduling.template_choice import FAILED_LAUNCH_WINDOW, will_be_licensed
+from lcm.model.lablet.scheduling.template_choice import failed_launch, will_be_licensed
 from lcm.model.lablet.seats import count_seats_in
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, find_condition
@@ -106,7 +106,11 @@ def choose_workers(
     others run, or on which a seat would not be placed, is not taken.
     """
     mine = [worker for worker in workers if worker.booking_id == booking.id]
-    lost = {each.id: reason for each in mine if (reason := unable_reason(each, booking, now) or _useless_reason(each))}
+    lost = {
+        each.id: reason
+        for each in mine
+        if (reason := unable_reason(each, booking, now) or _useless_reason(each, until))
+    }
     problems = [f"{worker.name} {lost[worker.id]}" for worker in mine if worker.id in lost]
     serving = tuple(worker for worker in mine if worker.id not in lost)[: booking.workers]
     missing = booking.workers - len(serving)
@@ -125,7 +129,7 @@ def choose_workers(
     missing -= len(taken)
     if missing == 0:
         return WorkerChoice(serving, taken, 0, tuple(problems))
-    failed = _failed_launch(booking, workers, now)
+    failed = failed_launch(workers, booking.template, booking.aws_region, now)
     room = 0 if failed else max(0, limits.max_workers - len(workers))
     launch = min(missing, room, limits.at_once - len(taken), missing if licenses is None else licenses)
     if failed is not None:
@@ -158,12 +162,15 @@ def unable_reason(worker: Worker, booking: Booking, now: datetime) -> str | None
     return check_adopted(worker)
 
 
-def _useless_reason(worker: Worker) -> str | None:
-    """Why a booked worker that runs is replaced: its CML does not become ready, and no seat is on it."""
+def _useless_reason(worker: Worker, until: datetime) -> str | None:
+    """Why a booked worker that runs is replaced: no seat is on it, and none would be placed on it until the end."""
     if worker.status is not WorkerStatus.RUNNING or worker.allocation.lablets:
         return None
     stuck = find_condition(worker.conditions, ConditionType.STUCK)
-    return f"is stuck: {as_clause(stuck.message)}" if stuck and stuck.status is ConditionStatus.TRUE else None
+    if stuck and stuck.status is ConditionStatus.TRUE:
+        return f"is stuck: {as_clause(stuck.message)}"
+    health = check_health(worker, until)
+    return None if health is None else f"cannot be used: {health}"
 
 
 def _unsuitable_reason(worker: Worker, booking: Booking, limits: ChoiceLimits, until: datetime) -> str | None:
@@ -250,15 +257,6 @@ def _preference(booking: Booking, limits: ChoiceLimits) -> Callable[[Worker], tu
     return key
 
 
-def _failed_launch(booking: Booking, workers: Sequence[Worker], now: datetime) -> str | None:
-    """A launch that failed a moment ago would fail again: a person has to look."""
-    for worker in workers:
-        failed = worker.status is WorkerStatus.FAILED and now - worker.status_since < FAILED_LAUNCH_WINDOW
-        if failed and worker.template_name == booking.template and worker.aws_region == booking.aws_region:
-            return f"{worker.name} of template {booking.template} failed; see its history"
-    return None
-
-
 def seat_id(booking: Booking, number: int, seat: int) -> str:
     """The id of the lablet of a seat. It follows from the seat, so that no seat gets two."""
     return f"l-{booking.id.rpartition('-')[2]}-{number}-{seat}"
@@ -275,8 +273,9 @@ def assess_risk(
     choice: WorkerChoice,
     seats: Sequence[Lablet],
     now: datetime,
+    unreadable: Sequence[int] = (),
 ) -> AtRisk | None:
-    """What is missing for a class that is under way, or None."""
+    """What is missing for a class that is under way, or None. `unreadable` are seats whose record cannot be read."""
     assigned = len(choice.serving) + len(choice.booked) + choice.launch
     missing: list[str] = []
     if assigned < booking.workers and choice.problems:
@@ -288,7 +287,10 @@ def assess_risk(
         ready = sum(worker.ready for worker in choice.serving)
         if ready < booking.workers:
             missing.append(f"{ready} of {booking.workers} workers are ready")
-        missing += _missing_seats(booking, seats, now)
+        missing += _missing_seats(booking, seats, len(unreadable), now)
+    if unreadable:
+        named = ", ".join(map(str, unreadable))
+        missing.append(f"the records of these seats cannot be read: {named}; restore them from a backup")
     return risk(occurrence, "; ".join(missing), now)
 
 
@@ -297,11 +299,11 @@ def missing_licenses(count: int, workers: int) -> str:
     return f"{count} of {workers} workers have no license: set SCALE_UP_LICENSE_TOKEN, or give them a license token"
 
 
-def _missing_seats(booking: Booking, seats: Sequence[Lablet], now: datetime) -> list[str]:
+def _missing_seats(booking: Booking, seats: Sequence[Lablet], unreadable: int, now: datetime) -> list[str]:
     """A seat that somebody has ended or resets, or whose time is over, is not missing."""
     going_on = [each for each in seats if not _is_ending(each) and not _is_reset(each, now)]
     running = sum(each.status is LabletStatus.RUNNING for each in going_on)
-    expected = booking.seats - len(seats) + len(going_on)
+    expected = booking.seats - unreadable - len(seats) + len(going_on)
     return [f"{running} of {count_of(expected, 'seat')} are running"] if running < expected else []
 
 

@@ -170,6 +170,18 @@ class BookingProgress(LenientModel):
     next_in: float = Field(description="Seconds until something is due next.")
 
 
+class BookingChangePreview(LenientModel):
+    """Whether a class could be extended or moved now; what is short and when it would fit if not."""
+
+    confirmed: bool
+    reason: str
+    occurrence: PlannedOccurrence | None = Field(
+        default=None, description="The class as it would be; null if it does not fit."
+    )
+    shortages: tuple[BookingShortage, ...] = ()
+    free_times: tuple[FreeTime, ...] = Field(default=(), description="At most three, for a class that is to be moved.")
+
+
 class BookingPreview(LenientModel):
     """Whether a booking fits; what is short and when it would fit if it does not; and what it costs."""
 

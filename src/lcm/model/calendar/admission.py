@@ -7,6 +7,7 @@ takes up its place whether it is needed or not, and one that cannot serve a book
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice, pairwise
@@ -21,6 +22,10 @@ FREE_TIMES: Final = 3
 FREE_TIMES_WITHIN: Final = timedelta(days=14)
 _INSTANT: Final = timedelta(microseconds=1)
 _GRID: Final = timedelta(minutes=15)
+
+
+TimesFrom = Callable[[datetime], "Iterable[tuple[datetime, datetime]]"]
+"""From a start of the first occurrence: when all of them would begin and end; nothing if it cannot be chosen."""
 
 
 class Resource(CaseInsensitiveEnum):
@@ -118,11 +123,13 @@ def admit(
     limits: BookingLimits,
     *,
     preferred: Iterable[datetime] = (),
+    times_from: TimesFrom | None = None,
 ) -> Admission:
     """Whether all occurrences of a booking fit beside what is booked; they are of one shape and do not overlap.
 
     A refusal has the first shortage of each resource, and up to three other starts of the first occurrence at which all
     of them would fit: of the `preferred` ones, such as the same time on other days, and the earliest free ones.
+    `times_from` says when the occurrences would be from another start on; without it, as far apart as they are now.
     """
     assert occurrences, "a booking has an occurrence"
     shape = occurrences[0]
@@ -135,7 +142,7 @@ def admit(
         return Admission()
     return Admission(
         tuple(sorted(found.values(), key=lambda each: (each.at, each.resource))),
-        tuple(islice(_free_times(table, occurrences, preferred), FREE_TIMES)),
+        tuple(islice(_free_times(table, occurrences, preferred, times_from), FREE_TIMES)),
     )
 
 
@@ -175,7 +182,10 @@ def added_shortages(
 
 
 def _free_times(
-    table: _UsageTable, occurrences: Sequence[BookedCapacity], preferred: Iterable[datetime]
+    table: _UsageTable,
+    occurrences: Sequence[BookedCapacity],
+    preferred: Iterable[datetime],
+    times_from: TimesFrom | None,
 ) -> Iterator[datetime]:
     """Later starts of the first occurrence at which all fit. One that was not free becomes so only when it changes."""
     first, last = occurrences[0].start, occurrences[0].start + FREE_TIMES_WITHIN
@@ -185,7 +195,12 @@ def _free_times(
         _next_quarter(moment - offset) for offset in offsets for moment in table.changes(first + offset, last + offset)
     }
     for start in sorted(each for each in {*changes, *preferred} if first < each <= last):
-        if all(table.is_free(start + offset, start + offset + length) for offset in offsets):
+        if not table.is_free(start, start + length):
+            continue
+        times = [(start + offset, start + offset + length) for offset in offsets]
+        if times_from is not None:
+            times = list(times_from(start))
+        if times and all(table.is_free(begin, end) for begin, end in times):
             yield start
 
 

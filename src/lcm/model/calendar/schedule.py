@@ -117,7 +117,8 @@ def schedule_claim(worker: Worker, schedules: Iterable[Schedule], now: datetime)
     """What the schedules of a worker want it to be now; None if they want nothing.
 
     An open window keeps the worker up. It starts the worker if its own schedule had stopped it, or if a person had
-    stopped it for a time that is over. While no window is open, the worker is to be stopped.
+    stopped it for a time that is over and that the schedule has seen: a newer schedule starts nothing that was stopped
+    before it existed. While no window is open, the worker is to be stopped.
     """
     own = [each for each in schedules if each.applies_to(worker)]
     readable = [(each, timetable) for each in own if (timetable := each.timetable) is not None]
@@ -142,7 +143,9 @@ def _is_kept_up(worker: Worker, opened: Sequence[Schedule], now: datetime) -> bo
         return True
     if worker.paused_by_policy:
         return worker.pause_reason in {each.pause_reason for each in opened}
-    return worker.override is not None and not worker.override.active(now)
+    if worker.override is None or worker.override.until is None or worker.override.active(now):
+        return False
+    return any(each.created_at < worker.override.until for each in opened)
 
 
 def _closed_claim(stopping: Sequence[tuple[Schedule, Timetable]], until: datetime | None, now: datetime) -> Claim:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,6 +34,18 @@ async def test_a_class_that_cannot_be_moved_says_what_is_short_and_when_it_would
         await _admitted(move())
     assert "workers: 4 would be needed" in str(refused.value)
     assert str(refused.value).endswith(f"it would fit at {start.at:%Y-%m-%d %H:%M} in {ZONE}")
+
+
+def test_free_times_that_clocks_show_twice_say_which_one_is_meant() -> None:
+    second = datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
+    answer = Admission((Shortage(Resource.WORKERS, NOW, 4, 3),), (second,))
+    problem = describe_refusal(answer, "Europe/Brussels", timedelta())
+    assert problem.detail.endswith("it would fit at 2026-10-25 02:30 (the second of two) in Europe/Brussels")
+    free = (FreeTime(start=to_wall_time(second, "Europe/Brussels"), starts_at=second),)
+    refused = BookingPreview(
+        confirmed=False, reason="workers", free_times=free, definition="bgp@1", aws_region="eu-west-1", seats=3
+    )
+    assert _preview_lines(refused)[1] == "It would fit at: 2026-10-25T02:30 --which second in Europe/Brussels"
 
 
 def test_free_times_name_their_zone() -> None:

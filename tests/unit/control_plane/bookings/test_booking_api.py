@@ -247,6 +247,19 @@ async def test_one_class_is_moved_and_admitted_there(plane: TestPlane) -> None:
     assert (overlap.status_code, overlap.json()["detail"][:20]) == (422, "start: it would over")
 
 
+async def test_a_class_can_be_moved_to_every_time_that_is_proposed(plane: TestPlane) -> None:
+    """The same time a day later would be that of the next class of the booking."""
+    booked = await book(plane, seats=3, repeat_weeks=2)
+    other = await book(plane, "other", (clock.now() + timedelta(days=7)).strftime("%Y-%m-%dT09:00"))
+    path, start = f"/{booked['id']}/occurrences/1", other["occurrences"][0]["start"]["at"]
+    refused = await ask(plane, path, {"start": start}, method="PATCH")
+    proposed = [each["start"]["at"] for each in refused.json()["current"]["free_times"]]
+    assert len(proposed) == 3
+    for each in proposed:
+        moved = await ask(plane, path, {"start": each}, method="PATCH")
+        assert moved.status_code == 200, moved.text
+
+
 async def test_an_extension_needs_free_workers(plane: TestPlane) -> None:
     first = await book(plane)
     ends = instant(first["occurrences"][0]["ends_at"])
@@ -257,6 +270,29 @@ async def test_an_extension_needs_free_workers(plane: TestPlane) -> None:
     refused = await ask(plane, f"/{first['id']}/extend", {"minutes": 15})
     assert (refused.status_code, refused.json()["code"]) == (409, "booking_refused")
     assert "workers: 20 would be needed" in refused.json()["detail"]
+
+
+async def test_an_extension_and_a_move_are_previewed_as_they_would_be_answered(plane: TestPlane) -> None:
+    first = await book(plane)
+    ends = instant(first["occurrences"][0]["ends_at"])
+    following = (ends + timedelta(hours=1, minutes=75 + 60)).strftime("%Y-%m-%dT%H:%M")
+    other = await book(plane, "next", following)
+    extend, move = f"/{first['id']}/extend", f"/{first['id']}/occurrences/1"
+    fits = (await ask(plane, f"{extend}/preview", {"minutes": 60})).json()
+    assert (fits["confirmed"], instant(fits["occurrence"]["ends_at"])) == (True, ends + timedelta(hours=1))
+    assert fits["reason"].startswith("it fits: class 1 would take place from ")
+    for path, method, body in (
+        (extend, "POST", {"minutes": 75}),
+        (move, "PATCH", {"start": other["occurrences"][0]["start"]["at"]}),
+    ):
+        preview = (await ask(plane, f"{path}/preview", body)).json()
+        refused = await ask(plane, path, body, method=method)
+        assert (refused.status_code, preview["confirmed"], preview["occurrence"]) == (409, False, None)
+        assert preview["reason"] == refused.json()["detail"]
+        current = refused.json()["current"]
+        assert [preview["shortages"], preview["free_times"]] == [current["shortages"], current["free_times"]]
+    assert (await ask(plane, f"{move}/preview", {"start": "2020-01-01T09:00"})).status_code == 422
+    assert (await ask(plane, f"/{first['id']}", method="GET")).json() == first, "nothing is changed"
 
 
 async def test_one_class_is_cancelled_and_the_others_stay(plane: TestPlane) -> None:

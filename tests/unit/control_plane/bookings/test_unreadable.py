@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.records.kinds import BOOKINGS, DEFINITIONS, TEMPLATES, WORKERS, find_all
+from lcm.control_plane.records.kinds import BOOKINGS, DEFINITIONS, LABLETS, TEMPLATES, WORKERS, find_all, lablet_fields
 from lcm.control_plane.store.port import Delete, Put
 from lcm.model.access import Role
 from lcm.model.booking.record import Booking
 from lcm.model.booking.unreadable import read_known
-from tests.unit.control_plane.bookings.test_progress import CONTROLLER, WORKERS_NEEDED, School, school
+from tests.support.web.visitor import signed_in
+from tests.unit.control_plane.bookings.test_progress import CONTROLLER, SEATS, WORKERS_NEEDED, School, school
 
 if TYPE_CHECKING:
     from lcm.control_plane.store.port import FieldValue, Kind
@@ -98,6 +99,34 @@ async def test_a_booking_that_cannot_be_read_is_shown_and_counts_in_admission(sc
     asked = {"name": "third", "definition": "lab", "seats": 1, "start": start, "zone": "UTC", "duration_minutes": 60}
     answer = await school.post("/api/bookings", asked)
     assert (answer.status_code, answer.json()["code"]) == (409, "booking_refused"), "its workers are counted"
+
+
+async def test_a_seat_that_cannot_be_read_stops_neither_its_class_nor_the_page(school: School) -> None:
+    lost, *_ = await school.warm_up()
+    store = school.plane.services.context.store
+    broken = next(each for each in await school.seats() if each.id.endswith("-1-2"))
+    stored = await store.get(LABLETS, broken.id)
+    assert stored is not None
+    body = json.dumps({**json.loads(stored.body), "name": ["broken"]}).encode()
+    await store.commit([Put(LABLETS, broken.id, body, stored.revision, lablet_fields(broken))])
+    await school.post(f"/api/workers/{lost.id}/terminate", {"reason": "mine"})
+    occurrence = await school.advance()
+    text = "the records of these seats cannot be read: 2; restore them from a backup"
+    assert text in occurrence["at_risk"]["missing"]
+    serving = [each for each in await school.booked() if each.desired_status == "RUNNING"]
+    assert len(serving) == WORKERS_NEEDED, "a worker that is lost is replaced"
+    visitor = await signed_in(school.plane, Role.OPERATOR)
+    page = await visitor.page(f"/bookings/{school.booking['id']}/classes/1")
+    assert page.count('class="lablet"') == SEATS - 1
+    assert "Its record cannot be read: restore it from a backup." in page
+    links = (await school.post(f"/api/bookings/{school.booking['id']}/occurrences/1/seat-links", {})).json()
+    assert {each["seat"]: each["reason"][:26] for each in links["left_out"]}[2] == "its record cannot be read;"
+    extended = await school.post(f"/api/bookings/{school.booking['id']}/extend", {"minutes": 30})
+    assert extended.status_code == 200, extended.text
+    await school.wait_until("ends_at")
+    occurrence = await school.advance()
+    assert (occurrence["status"], occurrence["holds_capacity"]) == ("ENDED", False)
+    assert await school.booked() == []
 
 
 async def test_whatever_is_left_of_a_record_is_known(school: School) -> None:

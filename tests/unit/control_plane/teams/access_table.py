@@ -324,7 +324,9 @@ ROUTES: Final = {
         DELETE /api/bookings/{booking_id}
         POST /api/bookings/{booking_id}/cancel
         POST /api/bookings/{booking_id}/extend
+        POST /api/bookings/{booking_id}/extend/preview
         PATCH /api/bookings/{booking_id}/occurrences/{number}
+        POST /api/bookings/{booking_id}/occurrences/{number}/preview
     """,
     "admins and instructors": """
         POST /api/lablet-definitions/{name}/{version}/disable

@@ -117,9 +117,10 @@ class School:
             headers = {"Accept": "text/html", "Cookie": f"lcm_session={session.id.reveal()}", **csrf}
         if path.endswith("/preview") and "definitions" in path:
             options.setdefault("json", {"action": "disable"})
-        if path.startswith("/api/") and path.endswith("/extend"):
+        if path.startswith("/api/") and path.endswith(("/extend", "/extend/preview")):
             options.setdefault("json", {"minutes": 30})
-        if path.startswith("/api/bookings/") and method == "PATCH":
+        moves = method == "PATCH" or ("/occurrences/" in path and path.endswith("/preview"))
+        if path.startswith("/api/bookings/") and moves:
             options.setdefault("json", {"start": "2998-01-01T09:00"})
         async with httpx.AsyncClient(transport=self._transport, base_url="http://lcm.test") as client:
             return await client.request(method, path, headers=headers, **options)

@@ -66,6 +66,10 @@ def stuck() -> tuple[Condition, ...]:
     )
 
 
+def impaired() -> tuple[Condition, ...]:
+    return (Condition(type=ConditionType.IMPAIRED, status=ConditionStatus.TRUE, reason="Ec2", since=NOW),)
+
+
 def choose(booking: Booking, *workers: Worker, limits: ChoiceLimits = MANY) -> WorkerChoice:
     return choose_workers(booking, workers, {}, limits=limits, until=ENDS, now=NOW)
 
@@ -192,6 +196,39 @@ def test_a_booked_worker_whose_cml_never_becomes_ready_is_replaced_unless_seats_
     assert choice.problems == ("alpha is stuck: CML has not been ready for 30 minutes",)
     used = ready("alpha", **mine, allocation=Allocation(lablets=1))
     assert choose(a_booking(), used).serving == (used,)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"conditions": impaired()}, "alpha cannot be used: EC2 reports its instance as impaired"),
+        ({"maintenance": RETIREMENT}, "alpha cannot be used: maintenance of its instance may begin at"),
+    ],
+)
+def test_a_booked_worker_on_which_no_seat_would_be_placed_is_replaced_unless_seats_are_on_it(
+    facts: dict[str, Any], words: str
+) -> None:
+    """A booking blocks the restart that would move it to another host."""
+    mine = {"booking_id": "bk-1", "booked_until": ENDS, **facts}
+    choice = choose(a_booking(), ready("alpha", **mine))
+    assert (choice.serving, choice.launch) == ((), 1)
+    assert choice.problems[0].startswith(words)
+    used = ready("alpha", **mine, allocation=Allocation(lablets=1))
+    assert choose(a_booking(), used).serving == (used,)
+
+
+def test_only_the_newest_launch_that_failed_delays_another_one() -> None:
+    """As for lablets: a person's worker, or a launch before one that succeeded, says nothing about the next one."""
+    begun = {"status": WorkerStatus.FAILED, "status_since": NOW}
+    by_hand = ready("alpha", **begun)
+    assert choose(a_booking(), by_hand).launch == 1
+    launched = ready("beta", **begun, origin=WorkerOrigin.SCALE_UP, created_at=NOW - timedelta(minutes=20))
+    delayed = choose(a_booking(), by_hand, launched)
+    assert delayed.launch == 0
+    assert delayed.problems == ("worker beta of template small was launched and failed; see its history",)
+    newer = ready("gamma", origin=WorkerOrigin.SCALE_UP, created_at=NOW - timedelta(minutes=19), booking_id="bk-2")
+    newer = newer.model_copy(update={"booked_until": ENDS})
+    assert choose(a_booking(), launched, newer).launch == 1
 
 
 def test_a_stopped_worker_that_was_stuck_may_be_started_again() -> None:

@@ -214,6 +214,20 @@ def test_preferred_times_are_offered_if_they_are_free() -> None:
     assert answer.free_times == (at(13), at(37), at(58))
 
 
+def test_times_that_cannot_be_chosen_leave_room_for_later_ones() -> None:
+    """Classes of later weeks follow the clocks: where these change, they are not a whole number of days apart."""
+    booked = [booking(9, 4, workers=8)]
+    other_days = [at(10 + 24 * number) for number in range(1, 8)]
+
+    def times_from(start: datetime) -> list[tuple[datetime, datetime]]:
+        return [(start, start + 2 * HOUR)] if start >= at(100) else []
+
+    answer = admit(
+        [booking(10, 2, workers=5)], booked, [], BookingLimits(10), preferred=other_days, times_from=times_from
+    )
+    assert answer.free_times == tuple(other_days[3:6])
+
+
 def test_free_times_begin_at_a_quarter_of_an_hour() -> None:
     booked = [booking(9, 4.1, workers=8)]
     assert admit([booking(10, 2, workers=5)], booked, [], BookingLimits(10)).free_times == (at(13.25),)

@@ -27,7 +27,7 @@ from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.support.records.workers import a_worker
 
 RUNNING, STOPPED = DesiredStatus.RUNNING, DesiredStatus.STOPPED
-HOUR = timedelta(hours=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 NOON = datetime(2026, 11, 18, 11, tzinfo=UTC)  # a Wednesday, noon in Brussels
 EVENING = NOON + 8 * HOUR
 
@@ -39,7 +39,7 @@ def a_schedule(*windows: str, **changes: Any) -> Schedule:
         "zone": "Europe/Brussels",
         "windows": windows or ("mon-fri 08:00-18:00",),
         "selector": WorkerSelector(names=("alpha",)),
-        "created_at": NOON,
+        "created_at": NOON - 90 * DAY,
         "updated_at": NOON,
     }
     return Schedule(**{**facts, **changes})
@@ -54,6 +54,15 @@ def test_an_open_window_keeps_a_worker_up() -> None:
     assert claim is not None
     assert (claim.authority, claim.desired, claim.until) == (Authority.SCHEDULE, RUNNING, NOON + 6 * HOUR)
     assert claim.reason == "schedule office-hours is open until 17:00 UTC (mon-fri 08:00-18:00, Europe/Brussels)"
+
+
+def test_a_schedule_starts_nothing_that_a_person_stopped_before_it_existed() -> None:
+    """An override stays on the record when its time is over."""
+    stopped = Override(desired=STOPPED, until=NOON - 2 * DAY, by="bob", since=NOON - 2 * DAY - 3 * HOUR)
+    worker = a_worker(desired_status=STOPPED, override=stopped)
+    assert schedule_claim(worker, [OFFICE], NOON) is not None
+    assert schedule_claim(worker, [a_schedule(created_at=NOON - DAY)], NOON) is None
+    assert schedule_claim(worker, [a_schedule(created_at=NOON - 2 * DAY - HOUR)], NOON) is not None
 
 
 def test_a_worker_is_stopped_outside_and_the_record_says_by_which_schedule() -> None:

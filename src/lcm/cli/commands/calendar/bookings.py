@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.model.booking.record import Booking, BookingOccurrence
-    from lcm.model.booking.requests import BookingPreview, CreateBookingRequest
+    from lcm.model.booking.requests import BookingChangePreview, BookingPreview, CreateBookingRequest, FreeTime
 
 app = make_command_group("Bookings: seats for a class that are ready when it begins.")
 
@@ -151,8 +151,9 @@ async def extend_booking(
     found = await find_booking(session.client, name)
     request = validate(ExtendBookingRequest, {"minutes": _minutes(by, "--by"), "number": number})
     chosen = class_links.current_class(found) if number is None else number
-    effect = f"class {chosen} of {found.name} will end {by} later if its workers are free until then"
-    session.forecast = [("then", effect)]
+    if session.dry_run:
+        preview = await session.client.bookings.preview_extension(found.id, request)
+        session.forecast = [("then", line) for line in _change_lines(preview)]
     extended = await _admitted(session.client.bookings.extend(found.id, request))
     _print_result(session, extended, f"extended: class {chosen} ends at {_local(_class(extended, chosen).ends_at)}")
 
@@ -172,7 +173,9 @@ async def move_booking(
 
     found = await find_booking(session.client, name)
     request = validate(MoveOccurrenceRequest, {"start": start, "occurrence": which})
-    session.forecast = [("then", f"class {number} of {found.name} will begin at {start} {found.zone} if it fits then")]
+    if session.dry_run:
+        preview = await session.client.bookings.preview_move(found.id, number, request)
+        session.forecast = [("then", line) for line in _change_lines(preview)]
     moved = await _admitted(session.client.bookings.move(found.id, number, request))
     _print_result(session, moved, f"changed: class {number} begins at {_wall(moved, _class(moved, number))}")
 
@@ -266,12 +269,21 @@ def _preview_lines(preview: BookingPreview) -> list[str]:
     if not preview.confirmed:
         lines = [each.message for each in preview.shortages] or lines
     if not preview.confirmed and (preview.template is not None or preview.free_times):
-        free = ", ".join(f"{each.start.at:%Y-%m-%dT%H:%M}" for each in preview.free_times)
+        free = ", ".join(_free_time(each) for each in preview.free_times)
         zone = preview.free_times[0].start.zone if free else ""
         lines.append(f"It would fit at: {free} in {zone}" if free else "It does not fit at any time within 14 days.")
     if preview.confirmed and preview.cost:
         lines.append(preview.cost)
     return [*lines, *preview.warnings]
+
+
+def _change_lines(preview: BookingChangePreview) -> list[str]:
+    return [preview.reason if preview.confirmed else f"it would be refused: {preview.reason}"]
+
+
+def _free_time(free: FreeTime) -> str:
+    which = "" if free.start.occurrence is None else f" --which {free.start.occurrence.value}"
+    return f"{free.start.at:%Y-%m-%dT%H:%M}{which}"
 
 
 def _show_preview(session: Session, preview: BookingPreview) -> None:

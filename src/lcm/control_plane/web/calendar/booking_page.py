@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import LABLETS, TEAMS
+from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.teams.visibility import manages
 from lcm.control_plane.web.auth import InstructorUser, WebUser, is_fragment
@@ -40,15 +41,20 @@ class Seat:
     number: int
     learner: str
     lablet: Lablet | None
+    unreadable: bool = False
 
     @property
     def urgency(self) -> LabletUrgency:
         """Seats with a problem come first."""
+        if self.unreadable:
+            return LabletUrgency.STUCK
         return LabletUrgency.PLANNED if self.lablet is None else lablet_urgency(self.lablet)
 
     @property
     def problem(self) -> str | None:
         """What is wrong with its lab."""
+        if self.unreadable:
+            return "Its record cannot be read: restore it from a backup."
         return None if self.lablet is None else lablet_problem(self.lablet)
 
     @property
@@ -117,10 +123,13 @@ async def read_seats(store: Store, scope: Scope, booking: Booking, occurrence: B
     """All seats of a class, those with a problem first. A lablet that went to another team is not shown."""
     ids = {number: seat_id(booking, occurrence.number, number) for number in range(1, booking.seats + 1)}
     stored = await store.get_many(LABLETS, list(ids.values()))
-    found = {key: Lablet.model_validate_json(each.body) for key, each in stored.items()}
-    lablets = {key: each for key, each in found.items() if scope.sees(each.team, each.owner)}
+    found = {key: read_or_skip(each, Lablet, "lablet") for key, each in stored.items()}
+    lablets = {key: each for key, each in found.items() if each is not None and scope.sees(each.team, each.owner)}
     learners = dict(enumerate(booking.learners, 1))
-    seats = [Seat(number, learners.get(number, ""), lablets.get(key)) for number, key in ids.items()]
+    seats = [
+        Seat(number, learners.get(number, ""), lablets.get(key), unreadable=key in found and found[key] is None)
+        for number, key in ids.items()
+    ]
     return sorted(seats, key=lambda each: (each.urgency, each.number))
 
 

@@ -53,6 +53,24 @@ def will_be_licensed(worker: Worker) -> bool:
     return worker.has_license_token or worker.license_status is LicenseStatus.REGISTERED
 
 
+def failed_launch(workers: Iterable[Worker], template_name: str, aws_region: str | None, now: datetime) -> str | None:
+    """A launch that failed permanently would fail again: an operator has to resolve it first.
+
+    Only the newest worker that LCM itself launched from the template shows it: after it, one has succeeded or is tried.
+    """
+    launched = [
+        worker
+        for worker in workers
+        if worker.template_name == template_name
+        and worker.origin is WorkerOrigin.SCALE_UP
+        and aws_region in (None, worker.aws_region)
+    ]
+    newest = max(launched, key=lambda each: (each.created_at, each.id), default=None)
+    if newest is None or newest.status is not WorkerStatus.FAILED or now - newest.status_since >= FAILED_LAUNCH_WINDOW:
+        return None
+    return f"worker {newest.name} of template {template_name} was launched and failed; see its history"
+
+
 @dataclass(frozen=True, slots=True)
 class TemplateChoice:
     """The template, or why there is none: permanently, or only at present."""
@@ -119,7 +137,7 @@ class TemplateSelector:
             if problem is not None:
                 problems.append(f"template {template.name}: {problem}")
                 continue
-            failed = self._failed_launch(template, aws_region)
+            failed = failed_launch(self._made_from[template.name], template.name, aws_region, self._now)
             return TemplateChoice(template) if failed is None else TemplateChoice(None, failed)
         return TemplateChoice(None, f"{summary}: {'; '.join(problems)}"[:800])
 
@@ -179,16 +197,6 @@ class TemplateSelector:
         by_nodes = next((worker for worker in made if worker.node_definitions is not None), None)
         if by_nodes is not None and (missing := check_node_definitions(by_nodes, requirements)) is not None:
             return f"{by_nodes.name} was launched from it; {missing}"
-        return None
-
-    def _failed_launch(self, template: WorkerTemplate, aws_region: str | None) -> str | None:
-        """A launch that failed permanently would fail again: an operator has to resolve it first."""
-        for worker in self._made_from[template.name]:
-            if worker.origin is not WorkerOrigin.SCALE_UP or aws_region not in (None, worker.aws_region):
-                continue
-            if worker.status is WorkerStatus.FAILED and self._now - worker.status_since < FAILED_LAUNCH_WINDOW:
-                return f"worker {worker.name} of template {template.name} was launched and failed; see its history"
-            return None
         return None
 
 

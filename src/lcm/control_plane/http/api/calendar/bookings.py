@@ -16,6 +16,7 @@ from lcm.control_plane.store.port import FieldValue, Sort, Where
 from lcm.model.base import RequestedTime, SingleLineText
 from lcm.model.booking.record import MAX_REPEATS, Booking
 from lcm.model.booking.requests import (
+    BookingChangePreview,
     BookingPreview,
     CancelBookingRequest,
     CreateBookingRequest,
@@ -120,6 +121,26 @@ async def extend_booking(
     """Extend a class. That is refused (409, `booking_refused`) if the workers are not free until then."""
     record = await get_services(request).bookings.extend(caller, booking_id, body, if_match=if_match, key=key)
     return versioned_response(record)
+
+
+@router.post("/{booking_id}/extend/preview", responses=error_responses(404, 409))
+async def preview_booking_extension(
+    request: Request, caller: InstructorWriter, booking_id: BookingId, body: ExtendBookingRequest
+) -> BookingChangePreview:
+    """Preview an extension: whether the workers are free until then, and what is short. Nothing is changed."""
+    return await get_services(request).bookings.preview_extension(caller, booking_id, body)
+
+
+@router.post("/{booking_id}/occurrences/{number}/preview", responses=error_responses(404, 409))
+async def preview_booking_move(
+    request: Request,
+    caller: InstructorWriter,
+    booking_id: BookingId,
+    number: OccurrenceNumber,
+    body: MoveOccurrenceRequest,
+) -> BookingChangePreview:
+    """Preview a move of one class: whether it fits then, what is short, and when it would fit. Nothing is changed."""
+    return await get_services(request).bookings.preview_move(caller, booking_id, number, body)
 
 
 @router.patch("/{booking_id}/occurrences/{number}", response_model=Booking, responses=error_responses(404, 409, 412))
