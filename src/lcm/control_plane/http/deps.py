@@ -112,6 +112,8 @@ class Authenticator:
             return await self.sign_in.finish(cookie, dict(request.query_params))
         except NoRoleError as error:
             self.security_log.no_role(error, address)
+            if lapsed := self.sign_in.replaced_by(cookie):
+                await self.sessions.forget(lapsed)  # as when a renewal finds that the groups are lost
             raise
         except NotRecognizedError as error:
             await self.sessions.forget(error.replaces)  # the next page asks for a sign-in at once

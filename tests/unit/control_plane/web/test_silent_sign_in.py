@@ -91,6 +91,17 @@ async def test_a_person_whom_the_provider_has_forgotten_keeps_the_page_and_is_to
     assert urlsplit(again.headers["location"]).path == "/sign-in", "the provider is not asked for nothing again"
 
 
+async def test_a_person_who_lost_their_groups_is_refused_once_and_then_asked_to_sign_in(
+    browser: httpx.AsyncClient, provider: ScriptedProvider, site: TestPlane
+) -> None:
+    location = await sent_to_provider(browser)
+    provider.claims["groups"] = ["students"]
+    refused = await browser.get(CALLBACK, params=provider.answer(location))
+    assert (refused.status_code, "has no role here" in refused.text) == (403, True)
+    again = await browser.get(PAGE)
+    assert urlsplit(again.headers["location"]).path == "/sign-in", "the session is over, so nothing can go on"
+
+
 async def test_another_person_at_the_provider_does_not_take_the_page_over(
     browser: httpx.AsyncClient, provider: ScriptedProvider, site: TestPlane
 ) -> None:

@@ -157,6 +157,11 @@ class OidcSignIn:
         """Whether the cookie is of a sign-in that LCM started. Only LCM can make one, so it cannot be guessed."""
         return self._attempt(cookie) is not None
 
+    def replaced_by(self, cookie: str | None) -> str:
+        """The lapsed session that goes on if the sign-in of this cookie succeeds; empty for none."""
+        attempt = self._attempt(cookie)
+        return "" if attempt is None else attempt.replaces
+
     async def finish(self, cookie: str | None, answer: Mapping[str, str]) -> FinishedSignIn:
         """The person, from the answer that the browser brings back.
 
