@@ -48,6 +48,7 @@ async def test_the_cost_is_the_same_number_by_every_way_while_the_fleet_changes(
                 seen.add(cost)
                 statuses |= {worker.status for worker in workers}
         assert len(seen) > 5
+        assert len((await fleet.people.fleet.history("24h")).items) >= STEPS
         assert any(cost.unknown for cost in seen)
         assert {"RUNNING", "STOPPED", "FAILED", "TERMINATED"} <= {status.value for status in statuses}
 
@@ -98,7 +99,9 @@ async def _read_by_every_way(fleet: Fleet, visitor: WebVisitor) -> tuple[HourlyC
             "worker JSON": str(_sum(await fleet.plane.ask("GET", "/api/workers?limit=500"))),
             "lcm fleet": await _lcm_fleet(summary),
             "lcm watch": _lcm_watch(before),
-            "page": _on_page(await visitor.page("/")),
+            "overview": _on_page(await visitor.page("/")),
+            "list of workers": _on_page(await visitor.page("/fleet")),
+            **await _newest_of_history(fleet),
             "Prometheus": await _scraped(fleet),
         }
         after = [worker async for worker in fleet.people.workers.list(page_size=500)]
@@ -115,6 +118,16 @@ async def _read_by_every_way(fleet: Fleet, visitor: WebVisitor) -> tuple[HourlyC
 def _sum(response: Any) -> HourlyCost:
     costs = [worker["current_cost_per_hour_usd"] for worker in response.json()["items"]]
     return HourlyCost(sum(round(cost * MICRO) for cost in costs if cost is not None), costs.count(None))
+
+
+async def _newest_of_history(fleet: Fleet) -> dict[str, str]:
+    """The sample that is taken now; none if this interval has one, from before the last change."""
+    if not await fleet.plane.services.fleet_history.record():
+        return {}
+    sample = (await fleet.people.fleet.history("24h")).items[-1]
+    return {
+        "GET /api/fleet/history": str(HourlyCost(round(sample.cost_per_hour_usd * MICRO), sample.workers_without_price))
+    }
 
 
 async def _lcm_fleet(summary: Any) -> str:
