@@ -103,6 +103,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lcm subscriptions create on-call --target slack --url-file slack-url.txt --severity critical",
         "lcm subscriptions create desk --target email --to desk@example.com --type worker_failed",
     ),
+    "subscriptions edit": (
+        "lcm subscriptions edit on-call --severity warning --name seat-7 --name seat-8",
+        "lcm subscriptions edit on-call --all",
+    ),
     "subscriptions test": ("lcm subscriptions test on-call",),
     "subscriptions enable": ("lcm subscriptions enable on-call",),
     "subscriptions disable": ("lcm subscriptions disable on-call",),

@@ -26,6 +26,16 @@ def test_a_subscription_from_creation_to_deletion(plane: ControlPlaneProcess, tm
     narrowed = "sends critical alerts: worker failed; only of team blue, tag course=bgp"
     assert narrowed in plane.lcm("subscriptions", "get", "on-call").stdout
 
+    plane.lcm("subscriptions", "edit", "on-call", "--name", "alpha", "--severity", "warning", "--type", "breaker_open")
+    edited = "sends alerts: breaker open; only of name alpha, team blue, tag course=bgp"
+    assert edited in plane.lcm("subscriptions", "get", "on-call").stdout
+    plane.lcm("subscriptions", "edit", "on-call", "--all", "--name", "beta", "--rename", "night")
+    assert "sends all alerts; only of name beta" in plane.lcm("subscriptions", "get", "night").stdout
+    assert "then" in plane.lcm("subscriptions", "edit", "night", "--all", "--dry-run").stdout
+    plane.lcm("subscriptions", "edit", "night", "--all", "--rename", "on-call")
+    nothing = plane.lcm("subscriptions", "edit", "on-call", check=False)
+    assert (nothing.returncode, "give what to change" in nothing.stderr) == (2, True)
+
     tested = plane.lcm("subscriptions", "test", "on-call", check=False)
     assert tested.returncode == 1
     assert "127.0.0.1 is at 127.0.0.1, which is not public; add it to NOTIFY_ALLOWED_HOSTS" in tested.stderr

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcm.cli.errors import CommandError
+from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.options import YesOption, make_command_group
@@ -26,6 +26,30 @@ if TYPE_CHECKING:
 app = make_command_group("Notifications: which alerts are sent where.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of a subscription, or a unique prefix.")]
+
+
+UrlFileOption = Annotated[
+    str | None, typer.Option("--url-file", metavar="FILE", help="File with the URL of the target.")
+]
+ToOption = Annotated[list[str] | None, typer.Option("--to", metavar="ADDRESS", help="Recipient; repeatable.")]
+TypeOption = Annotated[
+    list[str] | None, typer.Option("--type", metavar="TYPE", help="Only alerts of this type; repeatable.")
+]
+SubjectOption = Annotated[
+    list[str] | None, typer.Option("--name", metavar="NAME", help="Only subjects with this name; repeatable.")
+]
+TemplateOption = Annotated[
+    list[str] | None, typer.Option("--template", metavar="NAME", help="Only workers of this template; repeatable.")
+]
+RegionOption = Annotated[
+    list[str] | None, typer.Option("--region", metavar="REGION", help="Only subjects in this region; repeatable.")
+]
+TeamOption = Annotated[
+    list[str] | None, typer.Option("--team", metavar="NAME", help="Only subjects of this team; repeatable.")
+]
+TagOption = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Only workers with this tag; repeatable.")
+]
 
 
 def _columns() -> list[Column[Subscription]]:
@@ -72,28 +96,17 @@ async def create_subscription(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the subscription.")],
     target: Annotated[str, typer.Option("--target", metavar="webhook|slack|teams|webex|email", help="Kind of target.")],
-    url_file: Annotated[
-        str | None, typer.Option("--url-file", metavar="FILE", help="File with the URL of the target.")
-    ] = None,
-    to: Annotated[list[str] | None, typer.Option("--to", metavar="ADDRESS", help="Recipient; repeatable.")] = None,
-    types: Annotated[
-        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only alerts of this type; repeatable.")
-    ] = None,
+    url_file: UrlFileOption = None,
+    to: ToOption = None,
+    types: TypeOption = None,
     severity: Annotated[
         str, typer.Option("--severity", metavar="warning|critical", help="Lowest severity.")
     ] = "warning",
-    template: Annotated[
-        list[str] | None, typer.Option("--template", metavar="NAME", help="Only workers of this template; repeatable.")
-    ] = None,
-    region: Annotated[
-        list[str] | None, typer.Option("--region", metavar="REGION", help="Only subjects in this region; repeatable.")
-    ] = None,
-    team: Annotated[
-        list[str] | None, typer.Option("--team", metavar="NAME", help="Only subjects of this team; repeatable.")
-    ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Only workers with this tag; repeatable.")
-    ] = None,
+    subject: SubjectOption = None,
+    template: TemplateOption = None,
+    region: RegionOption = None,
+    team: TeamOption = None,
+    tag: TagOption = None,
 ) -> None:
     """Create a subscription. The signing secret of a webhook is shown only once.
 
@@ -104,6 +117,7 @@ async def create_subscription(
     from lcm.model.notification.subscription import CreateSubscriptionRequest
 
     selector = {
+        "names": subject or [],
         "templates": template or [],
         "regions": region or [],
         "teams": team or [],
@@ -121,6 +135,52 @@ async def create_subscription(
     session.forecast = [("then", f"alerts that come after it are sent to {target}")]
     created = await session.client.subscriptions.create(request)
     session.printer.item(created, created.subscription.name, _show_created)
+
+
+@command(app, "edit", mutates=True)
+async def edit_subscription(
+    session: Session,
+    name: NameArgument,
+    new_name: Annotated[str | None, typer.Option("--rename", metavar="NAME", help="New name.")] = None,
+    url_file: UrlFileOption = None,
+    to: ToOption = None,
+    all_alerts: Annotated[bool, typer.Option("--all", help="All alerts, but for the options given here.")] = False,
+    types: TypeOption = None,
+    severity: Annotated[
+        str | None, typer.Option("--severity", metavar="warning|critical", help="Lowest severity.")
+    ] = None,
+    subject: SubjectOption = None,
+    template: TemplateOption = None,
+    region: RegionOption = None,
+    team: TeamOption = None,
+    tag: TagOption = None,
+) -> None:
+    """Change a subscription. Each option replaces what it names; what is left out stays as it is."""
+    from lcm.cli.runtime.lookup import find_subscription
+    from lcm.cli.runtime.options import parse_tags, validate
+    from lcm.cli.runtime.target import read_secret_file
+    from lcm.model.notification.subscription import EditSubscriptionRequest
+
+    given = {"names": subject, "templates": template, "regions": region, "teams": team}
+    selector: dict[str, object] = {field: value for field, value in given.items() if value is not None}
+    selector |= {} if tag is None else {"tags": parse_tags(tag)}
+    narrowed: dict[str, object] = {
+        field: value for field, value in (("types", types), ("severity", severity)) if value is not None
+    }
+    changes = {"name": new_name, "recipients": to}
+    fields: dict[str, object] = {field: value for field, value in changes.items() if value is not None}
+    if url_file is not None:
+        fields["url"] = read_secret_file("--url-file", url_file)
+    if not fields and not narrowed and not selector and not all_alerts:
+        raise UsageError("give what to change")
+    found = await find_subscription(session.client, name)
+    if narrowed or selector or all_alerts:
+        before = {"selector": {}} if all_alerts else found.filter.model_dump(mode="json")
+        fields["filter"] = {**before, **narrowed, "selector": {**before["selector"], **selector}}
+    request = validate(EditSubscriptionRequest, fields)
+    session.forecast = [("then", "alerts that still wait are selected and sent as the subscription is then")]
+    edited = await session.client.subscriptions.edit(found.id, request)
+    session.printer.item(edited, edited.name, lambda each: session.printer.line(f"Subscription {each.name} changed."))
 
 
 @command(app, "test", mutates=True)
