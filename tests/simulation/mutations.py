@@ -104,6 +104,20 @@ MUTATIONS = (
         "EC2 mixes old and new states, and a stop outside LCM is accepted",
     ),
     Mutation(
+        "a state from before the last start overrides one from after it",
+        "cloud/instance_cache.py",
+        "                if instance.launched_at <= known.instance.launched_at:\n",
+        "                if True:\n",
+        "leaders change while EC2 mixes old and new states, and a stop outside LCM is accepted",
+    ),
+    Mutation(
+        "a leader that has not seen a start believes a state from before it",
+        f"{_DECIDE}/shared/instance.py",
+        "    if drifted and not observed.has_started and ",
+        "    if False and ",
+        "another leader takes over right after a start, and sees old states first",
+    ),
+    Mutation(
         "an instance that is seen in between is gone nevertheless",
         "cloud/instance_cache.py",
         "            if absence is not None and absence.first_sweep_at <= result.began_at:\n",

@@ -54,7 +54,10 @@ class InstanceLookup(NamedTuple):
 
 
 class InstanceCache:
-    """The results of all calls. A later call overrides an earlier one, in whatever order their responses arrive."""
+    """The results of all calls. A later call overrides an earlier one, in whatever order their responses arrive.
+
+    But a state from before the last start of an instance never overrides one from after it.
+    """
 
     def __init__(self) -> None:
         self.latest: Sweep | None = None
@@ -166,10 +169,13 @@ class InstanceCache:
     def _see(self, result: Sweep) -> list[Instance]:
         changed = []
         for instance_id, instance in result.instances.items():
-            known = self._seen.get(instance_id)
-            if known is not None and known.began_at > result.began_at:
-                continue
-            self._seen[instance_id] = _CachedInstance(instance, result.began_at)
+            known, began_at = self._seen.get(instance_id), result.began_at
+            if known is not None and known.began_at > began_at:
+                if instance.launched_at <= known.instance.launched_at:
+                    continue
+                began_at = known.began_at  # the later call showed a state from before the last start
+                self._lookups.pop(instance_id, None)
+            self._seen[instance_id] = _CachedInstance(instance, began_at)
             absence = self._absent.get(instance_id)
             if absence is not None and absence.first_sweep_at <= result.began_at:
                 del self._absent[instance_id]

@@ -164,6 +164,30 @@ WORKER_DAYS: dict[str, Script] = {
         at(24, "stop-outside", which=0.9),
         discovery={"drift_policy": "accept"},
     ),
+    "leaders change while EC2 mixes old and new states, and a stop outside LCM is accepted": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(6)),
+        at(3, "mix-states", region=HOME, seconds=20, lasting=1500),
+        *(
+            at(4 + 3 * turn, ("stop", "start")[turn % 2], which=f"w{number}")
+            for turn in range(4)
+            for number in range(6)
+        ),
+        *(
+            at(7 + 6 * turn + seconds / 60, "resign", node=node)
+            for turn in range(2)
+            for seconds in (8, 12, 16, 20, 24)
+            for node in ("one", "two")
+        ),
+        discovery={"drift_policy": "accept"},
+    ),
+    "another leader takes over right after a start, and sees old states first": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(8)),
+        at(3, "mix-states", region=HOME, seconds=60, lasting=1500),
+        *(at(4, "stop", which=f"w{number}") for number in range(8)),
+        *(at(7 + number / 120, "start", which=f"w{number}") for number in range(8)),
+        *(at(7.48, "resign", node=node) for node in ("one", "two")),
+        discovery={"drift_policy": "accept"},
+    ),
     "many are lost at once": day(
         *(worker(0.1 + number / 20, f"w{number}", lost=("terminate", "replace")[number % 2]) for number in range(6)),
         *leaderless(8, 20),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from lcm.cloud.instance_cache import VISIBILITY_GRACE_SECONDS, Absence, InstanceCache
 from lcm.cloud.types import Instance, InstanceState, Sweep
@@ -191,6 +191,22 @@ def test_the_last_lookup_is_the_latest_that_found_or_requested_the_id() -> None:
     assert sightings.last_lookup(ID) == (BASE, 1060)
     sightings.record_description([ID], sweep(1095))
     assert sightings.last_lookup(ID) == (None, 1095)
+
+
+def test_a_state_from_before_the_last_start_does_not_count_whenever_it_was_requested() -> None:
+    """Pages may show old states after new ones. A start changes the launch time."""
+    stopped = replace(BASE, state=InstanceState.STOPPED)
+    started = replace(BASE, state=InstanceState.PENDING, launched_at=BASE.launched_at + timedelta(hours=1))
+    sightings = InstanceCache()
+    sightings.record_description([ID], sightings.with_last_starts(sweep(1001, stopped)))
+    assert sightings.record_sweep(sightings.with_last_starts(sweep(1000, started)), 1002) == [started]
+    assert sightings.last_lookup(ID) == (started, 1001)
+    sightings.record_description([ID], sightings.with_last_starts(sweep(1003, stopped)))
+    assert sightings.last_lookup(ID) == (started, 1003)
+    over = replace(started, state=InstanceState.STOPPED)
+    sightings.record_description([ID], sightings.with_last_starts(sweep(1005, over)))
+    sightings.record_description([ID], sightings.with_last_starts(sweep(1004, started)))
+    assert sightings.instance(ID) == over, "stopped since that start"
 
 
 def test_changes_are_reported_once() -> None:

@@ -35,6 +35,7 @@ CHECK_SECONDS: Final = 120.0
 """How long the status checks of an instance have no result after it has begun to run."""
 _STOPPING_CODES: Final = ("instance-stop", "instance-retirement")
 _STOP_SECONDS: Final = 30.0
+_EARLIER_SHOWN: Final = 3
 
 
 @dataclass(slots=True)
@@ -77,7 +78,7 @@ class Machine:
     events: list[MaintenanceEvent] = field(default_factory=list)
     nested_virtualization: bool = False
     _shown: Instance | None = None
-    _before: Instance | None = None
+    _earlier: tuple[tuple[float, Instance], ...] = ()  # what it showed until which time, the last few
     _changed_at: float = 0.0
 
     @property
@@ -87,7 +88,7 @@ class Machine:
 
     def enter(self, state: InstanceState, now: float, due: float | None, reason: str = "") -> None:
         """Enter a state, which lasts until `due` if it is transitional."""
-        self._before = self.show()
+        self._earlier = (*self._earlier[-_EARLIER_SHOWN:], (now, self.show()))
         self._changed_at = now
         self.state = state
         self.due = due
@@ -150,9 +151,11 @@ class Machine:
         return self._shown
 
     def show_as_of(self, to_datetime: float) -> Instance:
-        """Return its description as of an earlier time; only the last change is remembered."""
-        if self._changed_at > to_datetime and self._before is not None:
-            return self._before
+        """Return its description as of an earlier time; only the last few changes are remembered."""
+        if self._changed_at > to_datetime:
+            for until, shown in self._earlier:
+                if until > to_datetime:
+                    return shown
         return self.show()
 
     def to_json(self) -> dict[str, Any]:

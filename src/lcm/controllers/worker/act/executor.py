@@ -173,7 +173,8 @@ class ActionExecutor:
         if current.worker.status is not before.status:
             current.outdated = True
             current.memory.status, current.memory.since = current.worker.status, current.worker.status_since
-            current.memory.has_started = False
+            # Whoever writes RUNNING has seen it run.
+            current.memory.has_started = current.worker.status is WorkerStatus.RUNNING
             current.memory.changed_at = clock.boottime()
             log.info(
                 "status written",

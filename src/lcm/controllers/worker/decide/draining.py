@@ -40,7 +40,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
         return begin_termination(worker, observed, policy)
     state = observed.instance.state
     if state in (InstanceState.STOPPING, InstanceState.STOPPED):
-        return follow_instance(worker, observed)
+        return follow_instance(worker, observed, now)
     if state not in (InstanceState.RUNNING, InstanceState.PENDING):
         return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
     if state is InstanceState.PENDING:

@@ -44,7 +44,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     if state is InstanceState.RUNNING:
         return _instance_running(worker, observed)
     if state in (InstanceState.STOPPING, InstanceState.STOPPED):
-        return follow_instance(worker, observed)
+        return follow_instance(worker, observed, now)
     unexpected = None if state is InstanceState.PENDING else unexpected_state(worker, observed, policy)
     if unexpected is not None and observed.instance.visibility is not Visibility.NOT_VISIBLE:
         return unexpected

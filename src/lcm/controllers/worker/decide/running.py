@@ -62,7 +62,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
         )
     if state is not InstanceState.RUNNING:
         if state in (InstanceState.PENDING, InstanceState.STOPPING, InstanceState.STOPPED):
-            return follow_instance(worker, observed)
+            return follow_instance(worker, observed, now)
         return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
     if worker.desired_status is DesiredStatus.STOPPED:
         reason = f"the desired status is STOPPED{_pause_reason(worker)}"

@@ -55,13 +55,13 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
         return success("starting.no_instance", reason, WriteStatus(WorkerStatus.FAILED, reason))
     state = observed.instance.state
     if worker.desired_status is DesiredStatus.STOPPED:
-        decided = _to_be_stopped(worker, observed)
+        decided = _to_be_stopped(worker, observed, now)
         if decided is not None:
             return decided
     elif state is InstanceState.RUNNING and observed.instance.has_address:
         return became_running(worker, observed)
     elif state is InstanceState.STOPPING or (state is InstanceState.STOPPED and observed.has_started):
-        return follow_instance(worker, observed, expected=not observed.has_started)
+        return follow_instance(worker, observed, now, expected=not observed.has_started)
     expected = state in (InstanceState.PENDING, InstanceState.RUNNING, InstanceState.STOPPED)
     unexpected = None if expected else unexpected_state(worker, observed, policy)
     if unexpected is not None and observed.instance.visibility is not Visibility.NOT_VISIBLE:
@@ -81,12 +81,12 @@ def became_running(worker: Worker, observed: Observation, *before: WriteStatus) 
     return wait("starting.running", "the instance is running", *before, write, after=0.0, conditions=conditions)
 
 
-def _to_be_stopped(worker: Worker, observed: Observation) -> Decision | None:
+def _to_be_stopped(worker: Worker, observed: Observation, now: datetime) -> Decision | None:
     state = observed.instance.state
     if state is InstanceState.RUNNING:
         return begin_stop("the desired status is STOPPED")
     if state in (InstanceState.STOPPING, InstanceState.STOPPED):
-        return follow_instance(worker, observed)
+        return follow_instance(worker, observed, now)
     return None
 
 

@@ -42,7 +42,7 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
         conditions = (instance_ready(True, "Running"), CML_BOOTING, NOT_STUCK)
         return wait("unknown.running", "EC2 reports the instance as running", write, after=0.0, conditions=conditions)
     if state in (InstanceState.PENDING, InstanceState.STOPPING, InstanceState.STOPPED):
-        return follow_instance(worker, observed)
+        return follow_instance(worker, observed, now)
     if state is not InstanceState.UNKNOWN:
         decided = unexpected_state(worker, observed, policy)
         assert decided is not None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _ZONE_STEP: Final = timedelta(minutes=15)  # all zones differ from UTC by a multiple of this
 _CLOCK_TOLERANCE: Final = timedelta(minutes=4)  # how far a server's clock may be ahead of ours
+_CHANGE_SETTLES: Final = timedelta(hours=1)
 _MIN_OFFSET, _MAX_OFFSET = timedelta(hours=-12), timedelta(hours=14)
 
 
@@ -32,19 +33,26 @@ class ServerZone:
 
     CML records events of its own every few minutes. So a new last event is taken to be as recent as any zone allows.
     If that is wrong, its events look more recent than they are: a worker in use never looks idle.
+
+    When the server's clock is set forward, events from before would look older than they are. So the offset from before
+    counts for another hour. By then they were reported with it, and the control plane keeps the latest activity.
     """
 
     _offset: timedelta | None = None  # from UTC
     _last: datetime | None = None
+    _earlier: tuple[tuple[datetime, timedelta], ...] = ()  # offsets before a change, and until when they count
 
     def measure(self, last: datetime, read_at: datetime) -> timedelta:
         """The offset to use, by the time of the event recorded last; raises ClockUnusableError if none explains it."""
         before = self._offset
-        if before is not None and last == self._last:
-            return before
-        self._offset, self._last = _smallest_offset(last, read_at), last
-        # If clocks were set forward, an event from before that would look an hour older than it is.
-        return self._offset if before is None else min(before, self._offset)
+        if before is None or last != self._last:
+            self._offset, self._last = _smallest_offset(last, read_at), last
+            if before is not None and before < self._offset:
+                smaller = [each for each in self._earlier if each[1] < before]
+                self._earlier = (*smaller, (read_at + _CHANGE_SETTLES, before))
+        assert self._offset is not None
+        self._earlier = tuple(each for each in self._earlier if each[0] > read_at)
+        return min([self._offset, *(offset for _, offset in self._earlier)])
 
 
 def _smallest_offset(last: datetime, read_at: datetime) -> timedelta:

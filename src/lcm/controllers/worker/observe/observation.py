@@ -201,7 +201,7 @@ class Observation:
     lablets: int = 0
     in_service: int = 0  # workers of the whole fleet that run and should run
     moving: str = ""  # another worker of its region that is on its way to another host
-    has_started: bool = False  # whether its instance was pending or running since the worker became STARTING
+    has_started: bool = False  # whether this leader saw its instance pending or running since it entered its status
     loss_verdict: LossVerdict = LossVerdict.UNJUDGED
     loss_reason: str = ""
     license_task: LicenseTaskState = LicenseTaskState.NONE

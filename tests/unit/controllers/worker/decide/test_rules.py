@@ -785,6 +785,23 @@ def test_starting_and_found_stopping_is_drift_only_after_it_moved() -> None:
     )
 
 
+@pytest.mark.parametrize("state", ["stopping", "stopped"])
+@pytest.mark.parametrize("status", ["PROVISIONING", "RUNNING", "UNKNOWN"])
+def test_a_leader_that_has_not_seen_a_start_that_was_a_moment_ago_reads_again(status: str, state: str) -> None:
+    """worker-lifecycle.md#drift: pages may show old states, which an earlier leader could have told from new ones."""
+    just = worker_in(status, last_resumed_at=NOW - timedelta(seconds=299))
+    decision = decided(just, observing(state))
+    assert not statuses(decision)
+    assert not calls(decision)
+    assert decision.after is not None
+    assert "before the last start" in decision.reason
+    assert only_write(decided(just, observing(state, has_started=True))).fields.get("drift") is True
+    before = worker_in(status, last_resumed_at=NOW - timedelta(seconds=300))
+    assert only_write(decided(before, observing(state))).fields.get("drift") is True
+    leaving = worker_in(status, "STOPPED", last_resumed_at=NOW)
+    assert statuses(decided(leaving, observing(state))), "as desired"
+
+
 # CML
 
 

@@ -122,6 +122,30 @@ def test_no_event_looks_older_when_the_clocks_change(before: float, after: float
     assert min(one.at for one in sent(events, zone=zone, at=later)) >= later - timedelta(minutes=4)
 
 
+def test_no_event_looks_older_for_an_hour_after_the_clocks_have_changed() -> None:
+    zone = ServerZone()
+    sent([local("system_stats", 1, hours=-5)], zone=zone)
+    ages = []
+    for minutes in (5, 10, 18, 60, 66):
+        now = NOW + timedelta(minutes=minutes)
+        events = [local("start_lab", minutes, hours=-5, at=now), local("system_stats", 1, hours=-4, at=now)]
+        ages.append([now - one.at for one in sent(events, zone=zone, at=now) if one.category == "start_lab"])
+    assert ages[:4] == [[timedelta(minutes=minutes)] for minutes in (5, 10, 18, 60)]
+    assert ages[4] == [timedelta(minutes=66 + 60)], "the new offset alone counts"
+
+
+def test_a_wrong_offset_does_not_last_however_often_others_are_measured() -> None:
+    """A long silence before the first read makes events look recent; it must not do so for ever."""
+    zone = ServerZone()
+    sent([local("system_stats", 240, hours=0)], zone=zone)
+    for minutes in range(0, 90, 5):
+        now = NOW + timedelta(minutes=minutes)
+        sent([local("system_stats", 1 + 18 * (minutes % 2), hours=0, at=now)], zone=zone, at=now)
+    now = NOW + timedelta(minutes=90)
+    events = [local("start_lab", 40, hours=0, at=now), local("system_stats", 1, hours=0, at=now)]
+    assert now - sent(events, zone=zone, at=now)[0].at >= timedelta(minutes=25)
+
+
 def test_a_clock_that_is_right_in_no_zone_is_reported() -> None:
     with pytest.raises(ClockUnusableError, match="20 hours ahead"):
         sent([local("system_stats", 0, hours=20)])

@@ -13,6 +13,7 @@ from lcm.cloud.errors import (
     InstanceNotFoundError,
     InsufficientCapacityError,
 )
+from lcm.cloud.instance_cache import VISIBILITY_GRACE_SECONDS
 from lcm.cloud.types import InstanceState
 from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.worker.decide.shared.conditions import (
@@ -31,6 +32,8 @@ from lcm.model.worker.conditions import INSTANCE_MISSING, STOPPED
 from lcm.model.worker.status import STOP_STATUSES, DesiredStatus, LostInstancePolicy, WorkerStatus
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from lcm.controllers.worker.decision import Decision
     from lcm.controllers.worker.deps import Policy
     from lcm.controllers.worker.observe.observation import Observation
@@ -206,7 +209,7 @@ def unrecognized_state(observed: Observation) -> Decision:
     )
 
 
-def follow_instance(worker: Worker, observed: Observation, *, expected: bool = False) -> Decision:
+def follow_instance(worker: Worker, observed: Observation, now: datetime, *, expected: bool = False) -> Decision:
     """Record the status that matches the instance. A stop outside LCM counts as drift."""
     state = observed.instance.state
     assert state is not None
@@ -214,6 +217,11 @@ def follow_instance(worker: Worker, observed: Observation, *, expected: bool = F
     is_stop = status in STOP_STATUSES
     drifted = is_stop and not expected and worker.desired_status is DesiredStatus.RUNNING
     reason = f"EC2 reports the instance as {state.value}"
+    if drifted and not observed.has_started and _was_started_recently(worker, now):
+        # Pages may show old states. This leader has not seen the instance since its start, so it has nothing to
+        # compare with, and a stop that is accepted would undo the start.
+        reason += ", which may be its state from before the last start; it is read again"
+        return wait("observation.before_start", reason, after=POLL_SECONDS)
     fields: dict[str, object] = {"drift": True} if drifted and not worker.drifted else {}
     conditions = (instance_ready(False, state.value.capitalize(), reason), *CML_NOT_RUNNING, NOT_DRAINING)
     write = WriteStatus(status, reason, ActionKind.RECORD, fields)
@@ -225,6 +233,11 @@ def follow_instance(worker: Worker, observed: Observation, *, expected: bool = F
         conditions=conditions,
         drift=state.value,
     )
+
+
+def _was_started_recently(worker: Worker, now: datetime) -> bool:
+    started = worker.last_resumed_at
+    return started is not None and (now - started).total_seconds() < VISIBILITY_GRACE_SECONDS
 
 
 def instance_call_failed(worker: Worker, call: CloudCall, error: Exception) -> Decision:
