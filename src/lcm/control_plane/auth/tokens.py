@@ -22,6 +22,7 @@ import structlog
 
 from lcm.control_plane.auth.cache import BackgroundWrites, TtlCache
 from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
+from lcm.control_plane.records.readable import readable_records
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Kind, Put, RevisionConflictError, Sort, Where
 from lcm.core import clock
@@ -150,9 +151,8 @@ class TokenService:
     async def page(self, *, after: str | None = None, limit: int = 100) -> TokenPage:
         """Tokens ordered by name, including expired and revoked ones."""
         page = await self._store.find(TOKENS, sort=Sort(by="name"), after=after, limit=limit)
-        return TokenPage(
-            [_StoredToken.model_validate_json(stored.body).info for stored in page.items], page.next_cursor
-        )
+        listed = readable_records(page.items, _StoredToken, "token")
+        return TokenPage([each.info for each in listed], page.next_cursor)
 
     async def find(self, token_id: str) -> TokenInfo | None:
         """A stored token, without its secret."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.records.kinds import CONTROLLER_REPORTS, FLEET, LEADERSHIPS
+from lcm.control_plane.records.readable import readable_records
 from lcm.model.fleet.state import FleetState, LeadershipTerm
 from lcm.model.system import ReceivedControllerReport
 
@@ -26,7 +27,5 @@ async def read_leaders(store: Store) -> list[LeadershipTerm]:
 
 async def read_controller_reports(store: Store) -> dict[str, ReceivedControllerReport]:
     """The last report of each controller, by its name."""
-    reports = [
-        ReceivedControllerReport.model_validate_json(item.body) for item in (await store.find(CONTROLLER_REPORTS)).items
-    ]
-    return {each.controller: each for each in reports}
+    stored = (await store.find(CONTROLLER_REPORTS)).items
+    return {each.controller: each for each in readable_records(stored, ReceivedControllerReport, "controller report")}

@@ -15,6 +15,7 @@ from lcm.control_plane.records.kinds import (
     find_all,
     in_team,
 )
+from lcm.control_plane.records.readable import read_or_skip, readable_records
 from lcm.control_plane.records.unit_of_work import OwnedBy
 from lcm.control_plane.store.port import Put, Sort, Where
 from lcm.core import clock
@@ -108,7 +109,8 @@ async def _newest_enabled(store: Store, name: str, team: str) -> LabletDefinitio
 
 async def _named(store: Store, name: str) -> AsyncIterator[LabletDefinitionSummary]:
     async for stored in find_all(store, DEFINITIONS, Where(any_of={"name": [name]})):
-        yield LabletDefinitionSummary.model_validate_json(stored.body)
+        if (found := read_or_skip(stored, LabletDefinitionSummary, "definition")) is not None:
+            yield found
 
 
 def _only(found: list[LabletDefinitionSummary], reference: str) -> LabletDefinitionSummary:
@@ -126,7 +128,7 @@ async def newest_enabled_definitions(
     """The newest enabled versions of a team's definition. The first is used where no version is named."""
     enabled = Where(any_of={"name": [name], "enabled": [True], "team": [team]})
     page = await store.find(DEFINITIONS, enabled, sort=_NEWEST_FIRST, limit=limit)
-    return [LabletDefinitionSummary.model_validate_json(stored.body) for stored in page.items]
+    return readable_records(page.items, LabletDefinitionSummary, "definition")
 
 
 async def find_same_definition(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lcm.control_plane.fleet.state_reads import read_fleet_state
 from lcm.control_plane.records.kinds import WORKERS
+from lcm.control_plane.records.readable import readable_records
 from lcm.core import clock
 from lcm.model.change_preview import ChangePreview
 from lcm.model.formatting import humanize_duration
@@ -42,9 +43,8 @@ async def holder_of(store: Store, lablet: Lablet) -> tuple[str, Hold | None]:
 async def _holders(store: Store, lablets: Sequence[Lablet], now: datetime) -> list[tuple[str, Hold | None]]:
     fleet_hold = (await read_fleet_state(store)).hold
     ids = sorted({each.worker_id for each in lablets if each.worker_id is not None})
-    workers = {
-        each: Worker.model_validate_json(stored.body) for each, stored in (await store.get_many(WORKERS, ids)).items()
-    }
+    stored = (await store.get_many(WORKERS, ids)).values()
+    workers = {each.id: each for each in readable_records(stored, Worker, "worker")}
     found = []
     for lablet in lablets:
         worker = workers.get(lablet.worker_id or "")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import TEMPLATES, find_all
+from lcm.control_plane.records.readable import readable_records
 from lcm.control_plane.workers.lifecycle import updated_record
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
@@ -140,7 +141,8 @@ def _fields_of(worker: Worker, template: WorkerTemplate, priced: WorkerTemplate 
 
 
 async def _templates(store: Store) -> list[WorkerTemplate]:
-    found = [WorkerTemplate.model_validate_json(stored.body) async for stored in find_all(store, TEMPLATES)]
+    stored = [each async for each in find_all(store, TEMPLATES)]
+    found = readable_records(stored, WorkerTemplate, "template")
     return sorted(found, key=lambda each: (not each.enabled, each.name))
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.auth.tokens import TOKENS
 from lcm.control_plane.records.kinds import (
+    CONTROLLER_REPORTS,
     DECISIONS,
+    DEFINITIONS,
     LABLETS,
     TEMPLATES,
     WORKERS,
@@ -82,6 +85,30 @@ async def test_an_unreadable_lablet_or_template_is_left_out_of_pages(plane: Test
     assert "metal" in await admin.page("/templates")
     assert "metal" in await admin.part("/workers/new")
     assert "good" in await admin.part(f"/lablets/confirm-end?ids={broken['id']},{good['id']}")
+
+
+async def test_an_unreadable_definition_token_or_report_is_left_out_of_lists(plane: TestPlane) -> None:
+    world = await LabletWorld(plane).open()
+    await world.define("ospf")
+    broken = await world.define("ospf", version="2")
+    await overwrite(plane, DEFINITIONS, broken, {"name": "ospf", "enabled": True, "created_at": 9e9, "team": ""})
+    lablet = await world.make("newest", "ospf")
+    assert lablet["definition"] == "ospf@1"
+    path = "/api/internal/controllers/worker-controller/report"
+    reported = await plane.ask("POST", path, role=Role.CONTROLLER, json={"instance_id": "one"})
+    assert reported.status_code == 200, reported.text
+    for stored in (await plane.services.context.store.find(CONTROLLER_REPORTS)).items:
+        await overwrite(plane, CONTROLLER_REPORTS, stored.id)
+    for name in ("first", "second"):
+        body = {"name": name, "role": "viewer"}
+        made = await plane.ask("POST", "/api/tokens", role=Role.ADMIN, json=body)
+        assert made.status_code == 201, made.text
+    listed = (await plane.ask("GET", "/api/tokens", role=Role.ADMIN)).json()["items"]
+    (second,) = [each["id"] for each in listed if each["name"] == "second"]
+    await overwrite(plane, TOKENS, second, {"name": "second", "role": "viewer", "revoked": False})
+    tokens = await plane.ask("GET", "/api/tokens", role=Role.ADMIN)
+    assert {"first", "second"} & {each["name"] for each in tokens.json()["items"]} == {"first"}
+    assert (await plane.ask("GET", "/api/plan", role=Role.VIEWER)).status_code == 200
 
 
 async def test_an_unreadable_decision_counts_as_none_and_is_replaced_by_the_next(plane: TestPlane) -> None:
