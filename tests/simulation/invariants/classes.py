@@ -27,6 +27,7 @@ READY_BEFORE = timedelta(minutes=5)
 RISK_BEFORE = timedelta(minutes=15)
 NOTICE_SECONDS = 60.0
 """Within this time the scheduler, if it and the control plane run, has seen what is due."""
+CLASSES, WHOLE = "classes", "classes whole in time"
 SEATS, READY, LATE = "class seats", "class seats ready in time", "class seats late: "
 _ORDER = ("CONFIRMED", "WARMING", "ACTIVE", "ENDED")
 _OVER = ("ENDED", "CANCELLED")
@@ -37,6 +38,9 @@ _GROWING = {"booking_created", "booking_extended", "booking_moved"}
 def seats_line(covered: Counter[str]) -> Iterator[str]:
     """How many seats were ready in time, and what explains the others."""
     seats, ready = covered[SEATS], covered[READY]
+    if classes := covered[CLASSES]:
+        whole = covered[WHOLE]
+        yield f"{classes} classes, {whole} of them whole 5 minutes before the start ({100 * whole / classes:.2f} %)"
     if seats:
         late = ", ".join(f"{count} {what[len(LATE) :]}" for what, count in sorted(covered.items()) if LATE in what)
         share = 100 * ready / seats
@@ -58,6 +62,7 @@ class ClassBooks:
     scaling: dict[str, Any] = field(default_factory=dict)
     confirmed: set[str] = field(default_factory=set)  # bookings whose confirmation somebody has received
     trouble: Trouble = field(default_factory=Trouble)
+    _risks: dict[tuple[str, int], list[tuple[float, str]]] = field(default_factory=dict)
     _awaited: set[tuple[str, int, str, str]] = field(default_factory=set)
 
     # Writes
@@ -102,6 +107,8 @@ class ClassBooks:
             if old in _OVER or (new in _ORDER and _ORDER.index(new) < _ORDER.index(old)):
                 self.violated(f"class {name}: {old} became {new}")
         was, risk = before["at_risk"] if before else None, after["at_risk"]
+        if risk is not None and (was is None or was["missing"] != risk["missing"]):
+            self._risks.setdefault((booking["id"], after["number"]), []).append((self.loop.now, risk["missing"]))
         if (was is None) != (risk is None):
             self.covered["a class is at risk" if risk else "a class is at risk no longer"] += 1
             self.note(f"class {name}: {'at risk: ' + risk['missing'] if risk else 'not at risk'}")
@@ -201,15 +208,20 @@ class ClassBooks:
         seats, late = self.records[booking_id]["seats"], self._missing_seats(booking_id, number)
         self.covered[SEATS] += seats
         self.covered[READY] += seats - len(late)
+        self.covered[CLASSES] += 1
+        self.covered[WHOLE] += not late
         if not late:
             return
-        name, reason = self._label(booking_id, number), self.trouble.explanation(self.loop.now)
+        said = self._risks.get((booking_id, number), [])
+        name, reason = self._label(booking_id, number), self.trouble.explanation(self.loop.now, said)
         if reason is None and found["at_risk"] is not None and "have no license" in found["at_risk"]["missing"]:
             reason = "no license"  # new workers get none in this run
         self.note(f"class {name} lacks {late}: {reason}; {found['at_risk']}")
         self.covered[LATE + (reason or "unexplained")] += len(late)
         if reason is None:
-            self.violated(f"class {name}: {len(late)} of {seats} seats are late, and no fault explains it")
+            self.violated(
+                f"class {name}: {len(late)} of {seats} seats are late, and no fault that AtRisk named explains it"
+            )
         elif found["at_risk"] is None and not self.trouble.coordination(self.loop.now):
             self.violated(f"class {name}: {len(late)} of {seats} seats are late, and it is not at risk")
 

@@ -19,6 +19,23 @@ _BEGIN = 1000.0
 _LASTING = ("hold", "settings", "refuse", "lab-refused", "cml-certificate", "newer-writes")
 """What stays until a person acts: a worker on hold or failed, a rejected lab, a certificate that nobody trusts."""
 _PEOPLE = ("hold", "hold-fleet", "terminate", "settings", "end-lab", "reset-lab")
+_WORKERS = (
+    "no-capacity",
+    "zone-without-type",
+    "no-address",
+    "stop-outside",
+    "terminate-outside",
+    "vanish",
+    "hold",
+    "terminate",
+    "impair",
+    "refuse",
+    "odd-license",
+    "license-server-silent",
+)
+"""What keeps workers from being ready. Seats are late because of it only if AtRisk has named workers."""
+_LABS = ("lab-lands-late", "lab-vanishes", "lab-stopped", "lab-refused", "cml-loses", "cml-forgets", "reset-lab")
+"""What happens to labs: AtRisk names seats."""
 _COORDINATION = (
     "crash",
     "crash-plane",
@@ -55,11 +72,16 @@ class Trouble:
         """Whether the control plane may be away, or nobody leads."""
         return now - self.down_at < COMEBACK or self._within(now, _COORDINATION, COMEBACK) is not None
 
-    def explanation(self, now: float) -> str | None:
-        """The kind of the last event that may have kept a class from its seats."""
-        lasting = [each for each in self.events if each.kind in _LASTING and _BEGIN + each.at <= now]
-        recent = self._within(now, None, RECOVERY) or ("crash" if now - self.down_at < RECOVERY else None)
-        return recent or (lasting[-1].kind if lasting else None)
+    def explanation(self, now: float, said: Sequence[tuple[float, str]]) -> str | None:
+        """The kind of the last event that may have kept a class from its seats, and that AtRisk has named.
+
+        `said` is what AtRisk named, and when. While nobody leads it says nothing, so such a fault needs no name.
+        """
+        begun = [each for each in self.events if _BEGIN + each.at <= now and _is_named(each, said)]
+        recent = [each.kind for each in begun if now <= _BEGIN + _end(each) + RECOVERY]
+        recent += ["crash"] if not recent and now - self.down_at < RECOVERY else []
+        lasting = [each.kind for each in begun if each.kind in _LASTING]
+        return next(iter([*reversed(recent), *reversed(lasting)]), None)
 
     def _within(self, now: float, kinds: Sequence[str] | None, after: float) -> str | None:
         found = None
@@ -67,6 +89,17 @@ class Trouble:
             if (kinds is None or each.kind in kinds) and _BEGIN + each.at <= now <= _BEGIN + _end(each) + after:
                 found = each.kind
         return found
+
+
+def _is_named(event: Event, said: Sequence[tuple[float, str]]) -> bool:
+    """Whether AtRisk has named, since the event began, what it concerns."""
+    if event.kind in _COORDINATION:
+        return True
+    texts = [text for at, text in said if at >= _BEGIN + event.at]
+    if said and not texts:
+        texts = [said[-1][1]]  # it stayed the same
+    words = ("worker",) if event.kind in _WORKERS else ("seat",) if event.kind in _LABS else ("worker", "seat")
+    return any(word in text for text in texts for word in words)
 
 
 def _end(event: Event) -> float:

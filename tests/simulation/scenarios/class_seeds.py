@@ -68,7 +68,8 @@ def write_classes(seed: str) -> Script:
 def write_lecture(seed: str) -> Script:
     """A class of thirty on a day as bad as those of other seeds: up to nine faults, but spread over twelve hours.
 
-    Only the hour and a quarter around the class is played, with the faults that fall into it.
+    Only the hour and a quarter around the class is played, with the faults that fall into it, and one between the
+    warm-up and the moment at which all seats are to be ready.
     """
     chance = random.Random(f"{seed}/lecture")
     length = _SHORT
@@ -90,6 +91,9 @@ def write_lecture(seed: str) -> Script:
     )
     moments = [chance.uniform(0, _LECTURE_DAY) for _ in range(chance.randint(1, 9))]
     faults = [_fault([], length, chance) for moment in moments if moment < length.span]
+    near = random.Random(f"{seed}/near")
+    before = near.uniform(5, length.warm_up) * MINUTE
+    faults.append(replace(_fault([], length, near), at=book.at + book.facts["starts_in"] * MINUTE - before))
     script = write_classes(f"{seed}/settings")
     scaling = {**script.settings["scaling"], "max_workers_per_region": 14, "license_pool_size": 0}
     return replace(
