@@ -168,6 +168,7 @@ def test_an_admin_sees_what_was_delivered_and_sends_what_was_rejected_again(
         delivered.get_by_role("button", name="Send a test to on-call").click()
         expect(page.locator("#toasts")).to_contain_text("on-call: delivered in")
         rejected.get_by_role("button", name="Disable old-tool").click()
+        confirm_dialog(page, "Disable subscription old-tool")
         expect(rejected).to_contain_text("disabled")
         assert accessibility_violations(page) == []
         assert_not_reloaded(page)
