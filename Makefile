@@ -103,6 +103,7 @@ lock: $(VENV)/.ready-uv ## regenerate requirements/*.txt
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) --no-deps requirements/mongod.in -o requirements/mongod.txt
 	for version in 2.8 2.9 2.10; do $(COMPILE) requirements/virl2-$$version.in -o requirements/virl2-$$version.txt; done
+	$(COMPILE) requirements/virlutils-2.6.in -o requirements/virlutils-2.6.txt
 	$(COMPILE) pyproject.toml requirements/build.in -o requirements/run.txt
 	$(COMPILE) --extra aws --extra mongo --extra dev pyproject.toml requirements/build.in -c requirements/run.txt -o requirements/dev.txt
 	$(COMPILE) --extra aws --extra mongo pyproject.toml requirements/build.in -c requirements/run.txt -c requirements/dev.txt -o requirements/deploy.txt
