@@ -59,7 +59,8 @@ def _output(command: list[str], **options: Any) -> str:
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE, check=False, **options
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    printed: str = done.stdout
+    return printed
 
 
 def _uv(*arguments: str) -> None:

@@ -6,6 +6,7 @@ Argument: the commands as JSON. The last line that it prints is what each of the
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import sys
@@ -16,8 +17,12 @@ import warnings
 def main(commands: list[list[str]]) -> None:
     warnings.simplefilter("ignore")
     sleep = time.sleep
-    time.sleep = lambda seconds: sleep(min(seconds, 0.1))  # it looks every five seconds, the simulator is faster
-    from virl.cli.main import virl  # type: ignore[import-not-found]  # it has an environment of its own
+
+    def sleep_shortly(seconds: float) -> None:
+        sleep(min(seconds, 0.1))
+
+    vars(time)["sleep"] = sleep_shortly  # virlutils looks every five seconds, and the simulator is faster
+    virl = importlib.import_module("virl.cli.main").virl  # it has an environment of its own
 
     printed = {}
     for command in commands:
