@@ -47,6 +47,13 @@ MUTATIONS = (
         "calls take their time when a lease runs out",
     ),
     Mutation(
+        "an instance that EC2 hides is not terminated",
+        f"{_DECIDE}/shared/instance.py",
+        "        if _is_absent(observed) and worker.instance_id is not None:\n",
+        "        if False:\n",
+        "workers are to end while EC2 hides them",
+    ),
+    Mutation(
         "a call is not authorized again when it is sent",
         "core/controller/effects.py",
         "        with authorized(authorization):\n",

@@ -123,6 +123,14 @@ WORKER_DAYS: dict[str, Script] = {
     "EC2 hides a region of two": day(
         worker(), worker(0.3, "w1"), at(9, "hide-region", region=HOME, seconds=900), at(28, "breaker", **FIRST)
     ),
+    "workers are to end while EC2 hides them": day(
+        worker(),
+        worker(0.3, "w1"),
+        at(9, "hide-region", region=HOME, seconds=720),
+        at(17, "terminate", **FIRST),
+        at(21.1, "terminate", which=0.9),
+        at(28, "breaker", **FIRST),
+    ),
     "each read leaves out a third": day(
         *(worker(0.1 + number / 20, f"w{number}", lost=("terminate", "replace")[number % 2]) for number in range(9)),
         at(9, "drop-from-reads", region=HOME, share=0.3, seconds=300),

@@ -76,7 +76,7 @@ class InstanceCaller:
             log.warning("call failed", worker=worker.id, call=call.value, instance=instance_id, error=str(error))
             if call is CloudCall.START and isinstance(error, InsufficientCapacityError):
                 current.memory.capacity_refusal = CapacityRefusal(worker.generation, clock.boottime())
-            return instance_call_failed(worker, call, error)
+            return instance_call_failed(worker, call, error, current.observed)
         finally:
             self._calls.track(worker.aws_region, instance_id)
         log.info(

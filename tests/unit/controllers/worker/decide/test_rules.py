@@ -12,10 +12,12 @@ from unittest.mock import ANY
 import pytest
 from pydantic import ValidationError
 
+from lcm.cloud.errors import CloudOutcomeUnknownError, InstanceNotFoundError
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.workers.status_writes import apply_status
 from lcm.controllers.common.actions import ActionKind
-from lcm.controllers.worker.decision import WriteLicenseStatus, WriteStatus
+from lcm.controllers.worker.decide.shared.instance import instance_call_failed
+from lcm.controllers.worker.decision import CloudCall, WriteLicenseStatus, WriteStatus
 from lcm.controllers.worker.deps import Policy
 from lcm.controllers.worker.observe.observation import (
     NO_EVENTS,
@@ -648,7 +650,20 @@ def test_without_desired_running_or_a_template_there_is_no_replacement(
     desired: str, changes: dict[str, Any], column: str
 ) -> None:
     """worker-lifecycle.md#running: with `replace`, a template and desired RUNNING."""
-    assert notation(decided(of_replaceable("RUNNING", desired, **changes), observing(column))) == "TERMINATED"
+    ends = "TERMINATING+terminate" if (desired, column) == ("TERMINATED", "absent") else "TERMINATED"
+    assert notation(decided(of_replaceable("RUNNING", desired, **changes), observing(column))) == ends
+
+
+def test_an_instance_that_is_only_absent_is_terminated_before_its_worker_is() -> None:
+    """worker-lifecycle.md#terminating: EC2 may have hidden it. Before, nobody terminated it then, and it ran on."""
+    worker, absent = worker_in("TERMINATING", "TERMINATED"), observing("absent")
+    refusal = InstanceNotFoundError("InvalidInstanceID.NotFound")
+    settled = instance_call_failed(worker, CloudCall.TERMINATE, refusal, absent)
+    assert statuses(settled) == [WorkerStatus.TERMINATED]
+    for call, observed in ((CloudCall.TERMINATE, observing("running")), (CloudCall.STOP, absent)):
+        assert not statuses(instance_call_failed(worker, call, refusal, observed))
+    lost = CloudOutcomeUnknownError("no response")
+    assert not statuses(instance_call_failed(worker, CloudCall.TERMINATE, lost, absent))
 
 
 @pytest.mark.parametrize("status", ["DRAINING", "TERMINATING"])

@@ -27,7 +27,7 @@ GRIDS = {
         shutting-down  TERMINATING       TERMINATING             TERMINATING
         terminated     FAILED            FAILED                  TERMINATED
         unknown        UNKNOWN           UNKNOWN                 TERMINATING
-        absent         FAILED            FAILED                  TERMINATED
+        absent         FAILED            FAILED                  TERMINATING+terminate
         not-visible    wait              wait                    TERMINATING
         not-observed        wait              wait                    TERMINATING
     """,
@@ -42,7 +42,7 @@ GRIDS = {
         shutting-down  TERMINATING  TERMINATING    TERMINATING
         terminated     TERMINATED   TERMINATED     TERMINATED
         unknown        UNKNOWN      UNKNOWN        TERMINATING
-        absent         TERMINATED   TERMINATED     TERMINATED
+        absent         TERMINATED   TERMINATED     TERMINATING+terminate
         not-visible    wait         wait           TERMINATING
         not-observed        wait         wait           TERMINATING
     """,
@@ -56,7 +56,7 @@ GRIDS = {
         shutting-down  TERMINATING   TERMINATING    TERMINATING
         terminated     TERMINATED    TERMINATED     TERMINATED
         unknown        UNKNOWN       UNKNOWN        TERMINATING
-        absent         TERMINATED    TERMINATED     TERMINATED
+        absent         TERMINATED    TERMINATED     TERMINATING+terminate
         not-visible    wait          wait           TERMINATING
         not-observed        wait          wait           TERMINATING
     """,
@@ -70,7 +70,7 @@ GRIDS = {
         shutting-down  TERMINATING  TERMINATING    TERMINATING
         terminated     TERMINATED   TERMINATED     TERMINATED
         unknown        UNKNOWN      UNKNOWN        TERMINATING
-        absent         TERMINATED   TERMINATED     TERMINATED
+        absent         TERMINATED   TERMINATED     TERMINATING+terminate
         not-visible    wait         wait           TERMINATING
         not-observed        wait         wait           TERMINATING
     """,
@@ -85,7 +85,7 @@ GRIDS = {
         shutting-down  TERMINATING  TERMINATING  TERMINATING
         terminated     TERMINATED   TERMINATED   TERMINATED
         unknown        UNKNOWN      UNKNOWN      TERMINATING
-        absent         TERMINATED   TERMINATED   TERMINATED
+        absent         TERMINATED   TERMINATED   TERMINATING+terminate
         not-visible    wait         wait         TERMINATING
         not-observed        wait         wait         TERMINATING
     """,
@@ -99,7 +99,7 @@ GRIDS = {
         shutting-down  TERMINATING     TERMINATING  TERMINATING
         terminated     TERMINATED      TERMINATED   TERMINATED
         unknown        UNKNOWN         UNKNOWN      TERMINATING
-        absent         TERMINATED      TERMINATED   TERMINATED
+        absent         TERMINATED      TERMINATED   TERMINATING+terminate
         not-visible    wait            wait         TERMINATING
         not-observed        wait            wait         TERMINATING
     """,
@@ -114,7 +114,7 @@ GRIDS = {
         shutting-down  wait        wait        wait
         terminated     TERMINATED  TERMINATED  TERMINATED
         unknown        UNKNOWN     UNKNOWN     +terminate
-        absent         TERMINATED  TERMINATED  TERMINATED
+        absent         TERMINATED  TERMINATED  +terminate
         not-visible    wait        wait        wait
         not-observed        wait        wait        wait
     """,
@@ -142,7 +142,7 @@ GRIDS = {
         shutting-down  rest/wait  rest/wait  TERMINATING
         terminated     FAILED     FAILED     TERMINATED
         unknown        rest       rest       TERMINATING
-        absent         FAILED     FAILED     TERMINATED
+        absent         FAILED     FAILED     TERMINATING+terminate
         not-visible    rest/wait  rest/wait  TERMINATING
         not-observed        rest/wait  rest/wait  TERMINATING
     """,
@@ -156,7 +156,7 @@ GRIDS = {
         shutting-down  TERMINATING   TERMINATING   TERMINATING
         terminated     TERMINATED    TERMINATED    TERMINATED
         unknown        wait          wait          TERMINATING
-        absent         TERMINATED    TERMINATED    TERMINATED
+        absent         TERMINATED    TERMINATED    TERMINATING+terminate
         not-visible    wait          wait          TERMINATING
         not-observed        wait          wait          TERMINATING
     """,

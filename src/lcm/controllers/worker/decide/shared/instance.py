@@ -53,6 +53,8 @@ _ORPHAN_STATUSES = (
 )
 _LEAVING_STATUSES = (WorkerStatus.DRAINING, WorkerStatus.TERMINATING)
 _RECHECK_SECONDS = 10.0
+ABSENT_SECONDS = 60.0
+"""Seconds until an instance that EC2 accepted to terminate, and still does not list, is terminated again."""
 RESTART_SECONDS = 60.0
 """Seconds until an instance that could not be started for lack of capacity is tried again, at first."""
 
@@ -70,9 +72,9 @@ def will_be_replaced(worker: Worker) -> bool:
 def instance_lost(worker: Worker, observed: Observation, policy: Policy) -> Decision:
     """The instance is gone: as desired if TERMINATED is desired, otherwise lost."""
     if worker.desired_status is DesiredStatus.TERMINATED:
-        return success(
-            "gone.terminated", "the instance is gone, as desired", _terminated(worker, observed, ActionKind.RECORD)
-        )
+        if _is_absent(observed) and worker.instance_id is not None:
+            return _terminate_absent(worker)
+        return _gone_as_desired(worker)
     if not _may_mark_orphan(worker, observed, policy):
         message = "the instance cannot be found; discovery is disabled or its settings were never read"
         return wait("gone.unmarked", message, conditions=(stuck("InstanceMissing", message),), drift="missing")
@@ -89,9 +91,31 @@ def instance_lost(worker: Worker, observed: Observation, policy: Policy) -> Deci
         fields = {"instance_id": None, "public_ip": None, **absence_fields(observed)}
         failed = WriteStatus(WorkerStatus.FAILED, reason, ActionKind.LOSS, fields)
         return success("gone.failed", reason, failed, drift=drift)
-    return success(
-        "gone.lost", f"the instance is gone ({drift})", _terminated(worker, observed, ActionKind.LOSS), drift=drift
+    return success("gone.lost", f"the instance is gone ({drift})", _lost(worker, observed), drift=drift)
+
+
+def _terminate_absent(worker: Worker) -> Decision:
+    """Nothing but its absence says that the instance is gone, and nobody would look for it once it is TERMINATED.
+
+    TerminateInstances settles it: EC2 ends an instance that it only hid, or says that there is none.
+    """
+    reason = "EC2 does not list the instance any more; it is terminated all the same, in case that it is only hidden"
+    terminating = WriteStatus(WorkerStatus.TERMINATING, reason, ActionKind.INTENT)
+    before = () if worker.status is WorkerStatus.TERMINATING else (terminating,)
+    missing = instance_ready(False, INSTANCE_MISSING, reason)
+    return wait(
+        "terminate.absent",
+        reason,
+        *before,
+        ChangeInstance(CloudCall.TERMINATE),
+        after=ABSENT_SECONDS,
+        conditions=(missing, NOT_DRAINING),
     )
+
+
+def _gone_as_desired(worker: Worker) -> Decision:
+    write = _terminated(worker, BY_CONTROLLER, "terminated on request", ActionKind.RECORD)
+    return success("gone.terminated", "the instance is gone, as desired", write)
 
 
 def instance_shutting_down(worker: Worker, observed: Observation) -> Decision:
@@ -123,7 +147,11 @@ def _may_mark_orphan(worker: Worker, observed: Observation, policy: Policy) -> b
 
 def absence_fields(observed: Observation) -> dict[str, bool]:
     """The field of a loss that says whether EC2 no longer lists the instance, or shows it as terminated."""
-    return {"instance_absent": True} if observed.instance.visibility is Visibility.GONE else {}
+    return {"instance_absent": True} if _is_absent(observed) else {}
+
+
+def _is_absent(observed: Observation | None) -> bool:
+    return observed is not None and observed.instance.visibility is Visibility.GONE
 
 
 def _replace(worker: Worker, observed: Observation, drift: str) -> Decision:
@@ -134,23 +162,17 @@ def _replace(worker: Worker, observed: Observation, drift: str) -> Decision:
     return wait("replace.begin", reason, write, after=0.0, conditions=conditions, drift=drift)
 
 
-def _terminated(worker: Worker, observed: Observation, kind: ActionKind) -> WriteStatus:
-    absent = observed.instance.visibility is Visibility.GONE
-    if kind is ActionKind.LOSS and absent:
-        by, reason = BY_DISCOVERY, INSTANCE_NOT_FOUND
-    elif kind is ActionKind.LOSS:
-        by, reason = (
-            BY_CONTROLLER,
-            f"EC2 reports the instance as terminated {observed.instance.state_reason}".rstrip(),
-        )
-    else:
-        by, reason = BY_CONTROLLER, "terminated on request"
-    fields: dict[str, object] = {
+def _lost(worker: Worker, observed: Observation) -> WriteStatus:
+    reason = f"EC2 reports the instance as terminated {observed.instance.state_reason}".rstrip()
+    by, reason = (BY_DISCOVERY, INSTANCE_NOT_FOUND) if _is_absent(observed) else (BY_CONTROLLER, reason)
+    return _terminated(worker, by, reason, ActionKind.LOSS, **absence_fields(observed))
+
+
+def _terminated(worker: Worker, by: str, reason: str, kind: ActionKind, **fields: object) -> WriteStatus:
+    fields |= {
         "terminated_by": worker.terminated_by or by,
         "terminated_reason": worker.terminated_reason or reason,
     }
-    if kind is ActionKind.LOSS:
-        fields |= absence_fields(observed)
     return WriteStatus(WorkerStatus.TERMINATED, reason, kind, fields)
 
 
@@ -240,8 +262,12 @@ def _was_started_recently(worker: Worker, now: datetime) -> bool:
     return started is not None and (now - started).total_seconds() < VISIBILITY_GRACE_SECONDS
 
 
-def instance_call_failed(worker: Worker, call: CloudCall, error: Exception) -> Decision:
+def instance_call_failed(
+    worker: Worker, call: CloudCall, error: Exception, observed: Observation | None = None
+) -> Decision:
     """A definite rejection is reported; if the outcome is unknown, the instance is observed first."""
+    if call is CloudCall.TERMINATE and isinstance(error, InstanceNotFoundError) and _is_absent(observed):
+        return _gone_as_desired(worker)
     if call is CloudCall.START and isinstance(error, InsufficientCapacityError):
         reason = f"EC2 has no capacity to start the instance: {error}"
         conditions = (instance_ready(False, "NoCapacity", reason), waiting_for(error.condition_reason, reason))
