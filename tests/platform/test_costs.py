@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lcm.model.worker.status import WorkerStatus
 
 REGION = "eu-west-1"
-STEPS, STEP, SOON = 14, 1_200, 11
+STEPS, STEP, SOON = 14, 6_180, 11
 
 
 async def test_the_cost_is_the_same_number_by_every_way_while_the_fleet_changes() -> None:
