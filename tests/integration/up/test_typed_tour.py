@@ -150,6 +150,8 @@ GUIDE = {
     'lcm schedules create office-hours --zone Europe/Brussels --window "mon-fri 08:00-18:00" --tag course=ccna': "",
     'lcm schedules create net-hours --zone Europe/Brussels --window "mon-fri 08:00-18:00" --team net': "",
     "lcm schedules list": "",
+    "lcm plan -o json": "",
+    "lcm plan --full -o json": "",
     'lcm schedules edit office-hours --except "2026-12-24..2027-01-02 closed"': "",
 }
 """What README and guide name beside their samples, and how it is typed in this fleet."""
