@@ -424,13 +424,13 @@ async def test_what_has_no_instance_ends_without_a_call_and_is_no_instance_that_
 
 
 async def test_what_ec2_does_not_know_any_more_is_terminated(platform: Fleet) -> None:
-    """worker-lifecycle.md#terminating: an instance that is gone needs no call."""
+    """worker-lifecycle.md#terminating: EC2 is asked to terminate it all the same, and answers that there is none."""
     worker, ghost = await standing_workers(platform, 2, ghosts=1)
     await platform.people.workers.terminate(ghost.id)
     await platform.start()
     ended = await platform.until_status(ghost.id, WorkerStatus.TERMINATED, within=420)
     assert ended.terminated_by == "worker-controller"
-    assert platform.calls("TerminateInstances") == 0
+    assert platform.calls("TerminateInstances") == 1
     assert (await platform.worker(worker.id)).status is WorkerStatus.RUNNING
 
 
