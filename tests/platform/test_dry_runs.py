@@ -186,7 +186,7 @@ async def test_terminate_a_stopped_licensed_worker(leak: bool) -> None:
         assert costs(ended) - costs(worker) == pytest.approx(expected)
         if leak:
             assert "Cisco will still count it (leaked)" in terminate["license"]
-            assert "will not be deregistered and is leaked" in terminate["then"]
+            assert "will not be deregistered; it will be reported as leaked" in terminate["then"]
             assert (fleet.calls("StartInstances"), fleet.cml.licensed()) == (0, [worker.instance_id])
         else:
             assert "the stopped instance is started once more to deregister it" in terminate["license"]

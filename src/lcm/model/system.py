@@ -120,7 +120,8 @@ class ControllerReport(LenientModel):
     leaks_total: NonNegativeInt = 0
     scanned_regions: Annotated[tuple[ShortText, ...], Field(max_length=100)] | None = Field(
         default=None,
-        description="The regions that this leader has scanned for leaks; null: all. Of others nothing is known.",
+        description="The regions that this leader has scanned for leaks; null means all. The report says nothing about "
+        "other regions.",
     )
     discovery: DiscoveryPlan | None = None
 

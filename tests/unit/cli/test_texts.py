@@ -149,7 +149,7 @@ def test_losses() -> None:
         a_worker(license_status="registered", status="STOPPED", desired_status="STOPPED", instance_id="i-1")
     )
     assert "for 47 minutes at most with the default timeouts, at " in stopped
-    assert "three instances of a region are started at once, so it may wait for its turn before that" in stopped
+    assert "at most three instances per region are started at once, so it may first wait for its turn" in stopped
 
 
 def test_loads_are_sorted_with_the_unknown_last() -> None:

@@ -85,7 +85,7 @@ class ClassLinkService:
         return ClassSeatLinks(items=tuple(items), left_out=tuple(left_out))
 
     async def revoke(self, caller: Caller, booking_id: str, number: int) -> int:
-        """Revoke all links of the seats of a class, also those that were made one by one; returns their number."""
+        """Revoke all links of the seats of a class, also those that were created individually; returns their number."""
         booking, _ = await self._class(caller, booking_id, number)
         seats, _ = await self._seats(booking, number)
         mine = [each.id for each in seats.values() if each is not None and each.team == booking.team]

@@ -33,6 +33,6 @@ class NotificationCollector(Collector):
         )
         yield GaugeMetricFamily(
             "lcm_notification_targets_failing",
-            "Subscriptions whose last delivery failed, or that cannot be sent",
+            "Subscriptions whose last delivery failed or was rejected, or whose record or secrets cannot be read",
             value=len(status.failing),
         )

@@ -127,7 +127,7 @@ def choose_workers(
     allowed, licenses = _within_licenses(ordered, booking, limits, min(missing, limits.at_once))
     taken = tuple(allowed)
     missing -= len(taken)
-    if missing == 0:
+    if missing == 0 or len(taken) == limits.at_once:  # the next step chooses the others
         return WorkerChoice(serving, taken, 0, tuple(problems))
     failed = failed_launch(workers, booking.template, booking.aws_region, now)
     room = 0 if failed else max(0, limits.max_workers - len(workers))
@@ -137,8 +137,8 @@ def choose_workers(
     elif licenses is not None and missing > licenses and room > licenses:
         problems.append(f"{count_of(missing, 'worker')} would need a license, and LICENSE_POOL_SIZE leaves {licenses}")
     elif missing > room:
-        left = [worker for worker in ordered if worker not in taken]
-        problems += [f"{worker.name}: the license that it has or would take is needed elsewhere" for worker in left]
+        excluded = [worker for worker in ordered if worker not in taken]  # by the license pool: nothing else does
+        problems += [f"{each.name}: the license that it has or would take is needed elsewhere" for each in excluded]
         problems += [f"{worker.name}: {unsuitable[worker.id]}" for worker in free if worker.id in unsuitable]
         there = f"{booking.aws_region} has {count_of(len(workers), 'worker')}"
         problems.append(f"{there}, and MAX_WORKERS_PER_REGION is {limits.max_workers}")

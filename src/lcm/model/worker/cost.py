@@ -141,8 +141,8 @@ def describe_license_release(worker: Worker, *, release: bool = True) -> str:
     if not release or not worker.release_license:
         return "registered; it will not be deregistered, so Cisco will still count it (leaked)"
     if not can_release_license(worker):
-        why = "there are no credentials for the CML of this worker"
-        return f"registered; it cannot be deregistered, because {why}, so Cisco will still count it (leaked)"
+        why = "LCM has no credentials for the CML of this worker and cannot deregister it"
+        return f"registered; {why}; Cisco will still count it (leaked)"
     if not is_instance_stopped(worker):
         return "registered; it is deregistered first, while CML is reachable, usually within 2 minutes"
     cost = cost_if(worker, running=True)
@@ -150,7 +150,7 @@ def describe_license_release(worker: Worker, *, release: bool = True) -> str:
     return (
         "registered; the stopped instance is started once more to deregister it,"
         f" for 47 minutes at most with the default timeouts, {price};"
-        " three instances of a region are started at once, so it may wait for its turn before that"
+        " at most three instances per region are started at once, so it may first wait for its turn"
     )
 
 

@@ -145,11 +145,11 @@ def _license_clause(worker: Worker) -> str:
     if worker.license_status is not LicenseStatus.REGISTERED:
         return ""
     if not worker.release_license:
-        return "; its license will not be deregistered and is leaked"
+        return "; its license will not be deregistered; it will be reported as leaked"
     if worker.license_release_started_at is not None:
         return "; it was started once more, and its license will be deregistered first"
     if not can_release_license(worker):
-        return "; its license cannot be deregistered without CML credentials and is leaked"
+        return "; there are no CML credentials to deregister its license; it will be reported as leaked"
     if is_instance_stopped(worker):
         return "; it will be started once more before that, to deregister its license"
     return "; its license will be deregistered first"

@@ -206,7 +206,7 @@ class HttpSettings(Settings):
     shutdown_seconds: SecondsOrZero = Field(
         default=5.0,  # as lcm.http.listener has it, whose import would make every command start later
         description="Seconds that running requests may take to finish after SIGTERM, when no new ones are accepted. "
-        "What then kills the process must wait at least 10 s longer: `TimeoutStopSec` of systemd, "
+        "Set the kill timeout at least 10 s higher: `TimeoutStopSec` of systemd, "
         "`stop_grace_period` of Compose, `terminationGracePeriodSeconds` of Kubernetes.",
     )
 

@@ -219,6 +219,15 @@ async def test_a_closed_link_says_why_however_often_it_is_opened() -> None:
                 await seats.sessions.open(code, HERE)
 
 
+async def test_a_link_to_a_lab_that_cannot_be_read_asks_for_its_repair() -> None:
+    """A new link would not help."""
+    seats, lablet = await Seats().begin()
+    _, code = await seats.link(lablet)
+    await make_unreadable(seats.store, LABLETS, lablet.id)
+    with pytest.raises(UnauthenticatedError, match=r"this lab\. Ask the person who gave you the link to have it"):
+        await seats.sessions.open(code, HERE)
+
+
 async def test_guesses_at_many_links_are_refused_too() -> None:
     seats, lablet = await Seats().begin()
     _, code = await seats.link(lablet)

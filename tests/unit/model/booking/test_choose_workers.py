@@ -153,6 +153,21 @@ def test_a_stopped_worker_that_would_take_a_license_is_the_last_choice_of_a_clas
     assert full.problems[0] == "alpha: the license that it has or would take is needed elsewhere"
 
 
+def test_a_worker_that_only_the_limit_of_a_step_leaves_out_is_no_problem() -> None:
+    """The next step takes it; before, it was said to lack a license even without a pool, and the region to be full."""
+    workers = [ready(name, license_status=UNLICENSED) for name in ("alpha", "beta", "gamma")]
+    for licenses in (None, LicenseRoom(0)):
+        step = choose(a_booking(3), *workers, limits=ChoiceLimits(max_workers=3, at_once=2, licenses=licenses))
+        assert (names(step), step.launch, step.problems) == (["alpha", "beta"], 0, ())
+    held = ready("alpha", license_status=LicenseStatus.REGISTERED)
+    pool = ChoiceLimits(max_workers=3, at_once=3, licenses=LicenseRoom(0, reserved=1))
+    last = choose(a_booking(3), held, *workers[1:], limits=pool)
+    assert names(last) == ["beta", "gamma"]
+    assert [each for each in last.problems if "license" in each] == [
+        "alpha: the license that it has or would take is needed elsewhere"
+    ]
+
+
 def test_registered_workers_are_left_to_classes_that_need_them() -> None:
     licensed = ready("alpha", license_status=LicenseStatus.REGISTERED)
     reserved = choose(a_booking(), licensed, limits=replace(MANY, licenses=LicenseRoom(0, reserved=1)))

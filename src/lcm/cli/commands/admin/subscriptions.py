@@ -144,7 +144,9 @@ async def edit_subscription(
     new_name: Annotated[str | None, typer.Option("--rename", metavar="NAME", help="New name.")] = None,
     url_file: UrlFileOption = None,
     to: ToOption = None,
-    all_alerts: Annotated[bool, typer.Option("--all", help="All alerts, but for the options given here.")] = False,
+    all_alerts: Annotated[
+        bool, typer.Option("--all", help="Remove all filters first; the filters given here then apply.")
+    ] = False,
     types: TypeOption = None,
     severity: Annotated[
         str | None, typer.Option("--severity", metavar="warning|critical", help="Lowest severity.")
@@ -172,13 +174,13 @@ async def edit_subscription(
     if url_file is not None:
         fields["url"] = read_secret_file("--url-file", url_file)
     if not fields and not narrowed and not selector and not all_alerts:
-        raise UsageError("give what to change")
+        raise UsageError("name at least one option to change")
     found = await find_subscription(session.client, name)
     if narrowed or selector or all_alerts:
         before = {"selector": {}} if all_alerts else found.filter.model_dump(mode="json")
         fields["filter"] = {**before, **narrowed, "selector": {**before["selector"], **selector}}
     request = validate(EditSubscriptionRequest, fields)
-    session.forecast = [("then", "alerts that still wait are selected and sent as the subscription is then")]
+    session.forecast = [("then", "alerts that are waiting will be selected and sent by the new settings")]
     edited = await session.client.subscriptions.edit(found.id, request)
     session.printer.item(edited, edited.name, lambda each: session.printer.line(f"Subscription {each.name} changed."))
 

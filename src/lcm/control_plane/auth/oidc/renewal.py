@@ -177,7 +177,7 @@ class SessionRenewal:
             return _Lapsed()
         if found is None:
             return _Over(
-                "groups cannot be read again without a refresh token, which the identity provider did not give"
+                "the identity provider sent no refresh token, so LCM cannot read the groups again"
             )
         return found if found.caller.subject == session.subject else _Over("the identity provider names another person")
 

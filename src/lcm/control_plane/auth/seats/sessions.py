@@ -42,6 +42,7 @@ _SESSION_ID_PATTERN = re.compile(r"[0-9a-f]{64}")
 _NOT_VALID = "This link is not valid. Ask the person who gave it to you for a new one."
 _TOO_OFTEN = "This link was opened with a wrong code too often"
 _ASK = " Ask the person who gave it to you for a new one."
+_UNREADABLE_LAB = "LCM cannot read the record of this lab. Ask the person who gave you the link to have it repaired."
 _MAX_ADDRESS_LENGTH = 64
 
 
@@ -183,7 +184,7 @@ class SeatSessionService:
                 tx.stage(tries.failed(address, tx.now))  # before the answer: of many at once, each is counted
                 return None
             if reason := await self._why_not(link):
-                raise UnauthenticatedError(reason + _ASK)
+                raise UnauthenticatedError(reason if reason == _UNREADABLE_LAB else reason + _ASK)
             if link.expires_at <= tx.now:
                 raise UnauthenticatedError("This link has expired." + _ASK)
             session = _StoredSeatSession(
@@ -217,7 +218,7 @@ class SeatSessionService:
         stored = await self._store.get(LABLETS, link.lablet_id)
         lablet = None if stored is None else read_or_skip(stored, Lablet, "lablet")
         if stored is not None and lablet is None:
-            return "LCM cannot read the record of this lab."
+            return _UNREADABLE_LAB
         return why_not(link, lablet)
 
     async def _remove(self, kind: Kind, stored: StoredDocument) -> bool:

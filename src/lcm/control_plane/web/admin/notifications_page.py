@@ -161,7 +161,7 @@ async def toggle_subscription(
 async def confirm_disable(request: Request, user: AdminUser, subscription_id: SubscriptionId) -> HTMLResponse:
     """What disabling a subscription would do."""
     shown = (await get_services(request).subscriptions.get(subscription_id)).name
-    effect = "Nobody will be notified by it: its alerts will wait, and will be sent when it is enabled again."
+    effect = "It will send no notifications. Its alerts will wait until you enable it again."
     return render_fragment(
         "shared/_confirm_switch.html",
         action_url=f"/notifications/{subscription_id}/disable",

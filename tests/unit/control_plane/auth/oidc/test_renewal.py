@@ -354,7 +354,7 @@ async def test_userinfo_without_the_claim_says_nothing_about_groups(
     assert (lapsed is not None) is (kind is SessionKind.BROWSER)
     reasons = [entry["reason"] for entry in await audit(store)]
     assert len(reasons) == (kind is not SessionKind.BROWSER)
-    assert all("groups cannot be read again" in reason for reason in reasons)
+    assert all("LCM cannot read the groups again" in reason for reason in reasons)
 
 
 async def test_a_renewal_is_no_use_of_the_session(provider: ScriptedProvider, replicas: list[Replica]) -> None:

@@ -49,7 +49,7 @@ async def test_an_admin_creates_tests_and_deletes_a_subscription(plane: TestPlan
     assert "dead letters are deleted" in await admin.part(f"/notifications/{subscription.id}/confirm-delete")
     assert f'hx-post="/notifications/{subscription.id}/disable"' not in await admin.page("/notifications")
     asked = await admin.part(f"/notifications/{subscription.id}/confirm-disable")
-    assert "its alerts will wait, and will be sent when it is enabled again" in asked
+    assert "Its alerts will wait until you enable it again" in asked
     disabled = await admin.send(f"/notifications/{subscription.id}/disable", {})
     assert "disabled: alerts wait until it is enabled" in disabled.text
     assert "disabled" in await admin.page("/notifications")

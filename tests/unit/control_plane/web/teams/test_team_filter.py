@@ -64,7 +64,18 @@ async def test_roles_of_the_fleet_choose_a_team_or_what_has_none(
         page = await visitor.page(page_of(path, nobody))
         assert shown(page) == []
         assert "<script>&" not in page
-        assert "of this team" in page
+        assert ("This team has no definitions." if path == "/definitions" else "No classes of this team") in page
+
+
+async def test_without_a_match_the_page_says_which_definitions_were_looked_for(plane: TestPlane) -> None:
+    visitor = await signed_in(plane, Role.VIEWER)
+    assert "Every definition belongs to a team." in await visitor.page("/definitions?team=none")
+    for team, words in (
+        ("", "No definition"),
+        ("none", "No definition without a team"),
+        ("x", "No definition of this team"),
+    ):
+        assert f"{words} has this text in its name." in await visitor.page(f"/definitions?q=no-such&team={team}")
 
 
 @pytest.mark.parametrize("path", ["/definitions", "/bookings"])

@@ -127,7 +127,7 @@ async def extend_booking(
 async def preview_booking_extension(
     request: Request, caller: InstructorWriter, booking_id: BookingId, body: ExtendBookingRequest
 ) -> BookingChangePreview:
-    """Preview an extension: whether the workers are free until then, and what is short. Nothing is changed."""
+    """Say whether the class can be extended, and what is missing if not. Nothing is changed."""
     return await get_services(request).bookings.preview_extension(caller, booking_id, body)
 
 
@@ -139,7 +139,7 @@ async def preview_booking_move(
     number: OccurrenceNumber,
     body: MoveOccurrenceRequest,
 ) -> BookingChangePreview:
-    """Preview a move of one class: whether it fits then, what is short, and when it would fit. Nothing is changed."""
+    """Say whether the class fits at the new time; if not, what is missing and which times fit. Nothing is changed."""
     return await get_services(request).bookings.preview_move(caller, booking_id, number, body)
 
 

@@ -99,7 +99,7 @@ def _terminate_absent(worker: Worker) -> Decision:
 
     TerminateInstances settles it: EC2 ends an instance that it only hid, or says that there is none.
     """
-    reason = "EC2 does not list the instance any more; it is terminated all the same, in case that it is only hidden"
+    reason = "EC2 no longer lists the instance; LCM terminates it anyway, because EC2 may only have hidden it"
     terminating = WriteStatus(WorkerStatus.TERMINATING, reason, ActionKind.INTENT)
     before = () if worker.status is WorkerStatus.TERMINATING else (terminating,)
     missing = instance_ready(False, INSTANCE_MISSING, reason)
@@ -242,7 +242,7 @@ def follow_instance(worker: Worker, observed: Observation, now: datetime, *, exp
     if drifted and not observed.has_started and _was_started_recently(worker, now):
         # Pages may show old states. This leader has not seen the instance since its start, so it has nothing to
         # compare with, and a stop that is accepted would undo the start.
-        reason += ", which may be its state from before the last start; it is read again"
+        reason += "; this may be an old state from before the last start, so LCM will read it again"
         return wait("observation.before_start", reason, after=POLL_SECONDS)
     fields: dict[str, object] = {"drift": True} if drifted and not worker.drifted else {}
     conditions = (instance_ready(False, state.value.capitalize(), reason), *CML_NOT_RUNNING, NOT_DRAINING)
