@@ -135,16 +135,16 @@ def with_leaks_before(report: ControllerReport, before: Iterable[LeakedInstanceR
     listed = {leak.instance_id for leak in report.leaks}
     managed = {region.name for region in report.regions}
     end = max(map(_leak_order, report.leaks)) if report.leaks_total > len(report.leaks) > 0 else None
-    known, unscanned, behind_end = [], [], []
+    already_listed, unscanned, behind_end = [], [], []
     for leak in before:
         if leak.instance_id in listed:
-            known.append(leak.instance_id)
+            already_listed.append(leak.instance_id)
         elif report.scanned_regions is not None and leak.region not in report.scanned_regions:
             unscanned += [leak] if leak.region in managed else []
         elif end is not None and _leak_order(leak) > end:
             behind_end.append(leak)
-    kept = [*(leak for leak in report.leaks if leak.instance_id in known), *unscanned, *behind_end]
-    kept = [*kept, *(leak for leak in report.leaks if leak.instance_id not in known)][:MAX_LEAKS]
+    kept = [*(leak for leak in report.leaks if leak.instance_id in already_listed), *unscanned, *behind_end]
+    kept = [*kept, *(leak for leak in report.leaks if leak.instance_id not in already_listed)][:MAX_LEAKS]
     total = max(report.leaks_total + len(unscanned), len(kept))
     return report.model_copy(update={"leaks": tuple(sorted(kept, key=_leak_order)), "leaks_total": total})
 

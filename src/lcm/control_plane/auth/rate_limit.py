@@ -19,7 +19,7 @@ from functools import lru_cache
 from lcm.control_plane.auth.roles import TooManyAttemptsError
 
 MAX_FAILURES = 10
-MAX_FAILED_ANSWERS = 200
+MAX_FAILED_CALLBACKS = 200
 """Sign-ins at the identity provider that began here and failed: more than a school behind one address has in a minute.
 
 They are counted apart from guesses. Each may cost a request to the provider, so there is a bound.

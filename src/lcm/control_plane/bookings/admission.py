@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.store.port import Kind, Store, StoredDocument
     from lcm.model.booking.record import Booking, BookingOccurrence
-    from lcm.model.calendar.admission import Admission, TimesFrom
+    from lcm.model.calendar.admission import Admission, OccurrencePlanner
     from lcm.model.lablet.record import LabletDefinitionSummary
 
 _ONE_DAY = timedelta(days=1)
@@ -103,18 +103,18 @@ class CalendarReader:
         self._templates: tuple[WorkerTemplate, ...] | None = None
         self._live: dict[str | None, tuple[list[LiveWorker], list[StoredDocument]]] = {}
 
-    async def around(self, asked: Sequence[BookedCapacity], *, without: tuple[str, int] | None) -> Calendar:
+    async def calendar_for(self, requested: Sequence[BookedCapacity], *, without: tuple[str, int] | None) -> Calendar:
         """What is booked, `without` one occurrence, and all workers that exist."""
         store, settings = self._context.store, await self._context.settings()
         pool = settings.scaling.license_pool_size
         if self._bookings is None:
             self._bookings = await read_open_bookings(store, self._first, self._last)
         booked = list(_booked(self._bookings, self._first, self._last, without))
-        live, usable = await self._read_live(None if pool else asked[0].region)
+        live, usable = await self._read_live(None if pool else requested[0].region)
         depends_on = [(WORKERS, stored) for stored in usable]
         seats: dict[str, int] = {}
         team = None
-        stored_team = await store.get(TEAMS, asked[0].team) if asked[0].team else None
+        stored_team = await store.get(TEAMS, requested[0].team) if requested[0].team else None
         if stored_team is not None:
             depends_on.append((TEAMS, stored_team))
             team = Team.model_validate_json(stored_team.body)
@@ -134,15 +134,15 @@ class CalendarReader:
 
 async def read_calendar(
     context: ControlPlaneContext,
-    asked: Sequence[BookedCapacity],
+    requested: Sequence[BookedCapacity],
     now: datetime,
     *,
     without: tuple[str, int] | None,
 ) -> Calendar:
     """What is booked around the times that are asked for, `without` one occurrence, and all workers that exist."""
-    first = min(each.start for each in asked)
-    last = max(each.end for each in asked) + FREE_TIMES_WITHIN + _ONE_DAY
-    return await CalendarReader(context, first, last, now).around(asked, without=without)
+    first = min(each.start for each in requested)
+    last = max(each.end for each in requested) + FREE_TIMES_WITHIN + _ONE_DAY
+    return await CalendarReader(context, first, last, now).calendar_for(requested, without=without)
 
 
 async def choose_definition(
@@ -263,25 +263,25 @@ async def _read_awaited(store: Store, workers: Sequence[Worker]) -> dict[str, li
     return found
 
 
-def without_license(context: ControlPlaneContext, calendar: Calendar, asked: BookedCapacity) -> int:
+def without_license(context: ControlPlaneContext, calendar: Calendar, requested: BookedCapacity) -> int:
     """How many workers of a class will have no license, because new ones get none."""
-    if not asked.licensed or context.scale_up_license is not None:
+    if not requested.licensed or context.scale_up_license is not None:
         return 0
-    there = [each for each in calendar.live if (each.region, each.template) == (asked.region, asked.template)]
-    usable = [each for each in there if each.free_from is not None and each.team in ("", asked.team)]
-    return max(0, asked.workers - sum(each.registered or each.registers for each in usable))
+    there = [each for each in calendar.live if (each.region, each.template) == (requested.region, requested.template)]
+    usable = [each for each in there if each.free_from is not None and each.team in ("", requested.team)]
+    return max(0, requested.workers - sum(each.registered or each.registers for each in usable))
 
 
 def decide_admission(
-    asked: Sequence[BookedCapacity],
+    requested: Sequence[BookedCapacity],
     calendar: Calendar,
     now: datetime,
     preferred: Sequence[datetime] = (),
-    times_from: TimesFrom | None = None,
+    plan_from: OccurrencePlanner | None = None,
 ) -> Admission:
     """Whether it fits. What is over does not count; the free times are those of the whole length."""
-    answer = admit([clipped(each, now) for each in asked], calendar.booked, calendar.live, calendar.limits)
+    answer = admit([clipped(each, now) for each in requested], calendar.booked, calendar.live, calendar.limits)
     if answer.confirmed:
         return answer
-    whole = admit(asked, calendar.booked, calendar.live, calendar.limits, preferred=preferred, times_from=times_from)
+    whole = admit(requested, calendar.booked, calendar.live, calendar.limits, preferred=preferred, plan_from=plan_from)
     return replace(answer, free_times=whole.free_times)

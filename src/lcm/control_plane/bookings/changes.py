@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.model.booking.record import Booking, BookingOccurrence
     from lcm.model.booking.requests import ExtendBookingRequest, MoveOccurrenceRequest
-    from lcm.model.calendar.admission import BookedCapacity, TimesFrom
+    from lcm.model.calendar.admission import BookedCapacity, OccurrencePlanner
 
 
 def cancel(booking: Booking, number: int | None, now: datetime) -> Booking:
@@ -53,9 +53,9 @@ async def extended(
         detail = f"minutes: a class lasts at most {MAX_MINUTES} minutes"
         raise ProblemError(ProblemCode.INVALID, detail)
     _check_apart(booking, later, "minutes")
-    asked = replace(booking.capacity(later), start=found.ends_at)
+    requested = replace(booking.capacity(later), start=found.ends_at)
     lasts = later.ends_at - later.starts_at
-    await _admit(context, tx, [asked], without=None, zone=booking.zone, lasts=lasts)
+    await _admit(context, tx, [requested], without=None, zone=booking.zone, lasts=lasts)
     return booking.with_occurrence(later, tx.now)
 
 
@@ -81,7 +81,7 @@ async def moved(
     preferred = preferred_starts(later, warm_up)
     length = later.ends_at - later.warm_up_at
 
-    def times_from(warm_up_at: datetime) -> list[tuple[datetime, datetime]]:
+    def plan_from(warm_up_at: datetime) -> list[tuple[datetime, datetime]]:
         ends_at = warm_up_at + length
         apart = _overlapping(booking, number, warm_up_at, ends_at) is None
         return [(warm_up_at, ends_at)] if apart else []
@@ -92,7 +92,7 @@ async def moved(
         [booking.capacity(later)],
         without=(booking.id, number),
         preferred=preferred,
-        times_from=times_from,
+        plan_from=plan_from,
         zone=booking.zone,
         warm_up=warm_up,
     )
@@ -114,20 +114,20 @@ def preview_change(before: Booking, after: Booking) -> BookingChangePreview:
 async def _admit(
     context: ControlPlaneContext,
     tx: Transaction,
-    asked: list[BookedCapacity],
+    requested: list[BookedCapacity],
     *,
     without: tuple[str, int] | None,
     preferred: Sequence[datetime] = (),
-    times_from: TimesFrom | None = None,
+    plan_from: OccurrencePlanner | None = None,
     zone: str,
     warm_up: timedelta | None = None,
     lasts: timedelta | None = None,
 ) -> None:
     """Raise unless it fits; `lasts` is the new length of the class, None for the one that was admitted."""
-    calendar = await read_calendar(context, asked, tx.now, without=without)
+    calendar = await read_calendar(context, requested, tx.now, without=without)
     if lasts is not None:
         calendar.check_length(lasts, "minutes")
-    answer = decide_admission(asked, calendar, tx.now, preferred, times_from)
+    answer = decide_admission(requested, calendar, tx.now, preferred, plan_from)
     if not answer.confirmed:
         raise describe_refusal(answer, zone, warm_up)
     tx.require_unchanged(calendar.depends_on)

@@ -234,13 +234,13 @@ async def assess_future(
     reader: CalendarReader | None = None,
 ) -> BookingOccurrence:
     """The class with what it would lack by the limits and workers of now."""
-    asked, own = booking.capacity(occurrence), (booking.id, occurrence.number)
+    requested, own = booking.capacity(occurrence), (booking.id, occurrence.number)
     if reader is None:
-        calendar = await read_calendar(context, [asked], now, without=own)
+        calendar = await read_calendar(context, [requested], now, without=own)
     else:
-        calendar = await reader.around([asked], without=own)
-    short = [str(each) for each in decide_admission([asked], calendar, now).shortages]
-    count = without_license(context, calendar, asked)
+        calendar = await reader.calendar_for([requested], without=own)
+    short = [str(each) for each in decide_admission([requested], calendar, now).shortages]
+    count = without_license(context, calendar, requested)
     short += [missing_licenses(count, booking.workers)] if count else []
     missing = "; ".join([*await _missing_records(context, booking), *short])
     return occurrence.model_copy(update={"at_risk": risk(occurrence, missing, now)})

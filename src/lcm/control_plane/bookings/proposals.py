@@ -59,7 +59,7 @@ class Proposal:
         booking = self.booking("", "", self.occurrences[0].starts_at)
         return [booking.capacity(each) for each in occurrences]
 
-    def times_from(self, warm_up_at: datetime) -> list[tuple[datetime, datetime]]:
+    def plan_from(self, warm_up_at: datetime) -> list[tuple[datetime, datetime]]:
         """When its classes would take place from another time on: those after the first follow the clocks too."""
         request = self.request
         start = to_wall_time(warm_up_at + self.warm_up, request.zone)
@@ -119,13 +119,13 @@ async def assess_request(
     proposal = _propose(context, request, surroundings, region, team, now)
     if proposal.seats.template is None:
         return Assessment(proposal, _without_template(proposal))
-    asked = proposal.capacities(proposal.occurrences)
-    calendar = await read_calendar(context, asked, now, without=None)
+    requested = proposal.capacities(proposal.occurrences)
+    calendar = await read_calendar(context, requested, now, without=None)
     calendar.check_length(timedelta(minutes=request.duration_minutes), "duration_minutes")
     preferred = preferred_starts(proposal.occurrences[0], proposal.warm_up)
-    admission = decide_admission(asked, calendar, now, preferred, proposal.times_from)
+    admission = decide_admission(requested, calendar, now, preferred, proposal.plan_from)
     free = free_times(admission, proposal.request.zone, proposal.warm_up)
-    count = without_license(context, calendar, asked[0])
+    count = without_license(context, calendar, requested[0])
     warnings = [f"{missing_licenses(count, proposal.seats.workers)}."] if count else []
     return Assessment(proposal, _preview(proposal, admission, free, warnings, now), calendar.depends_on)
 

@@ -44,9 +44,9 @@ async def book_workers(
     if (await context.settings()).scaling.license_pool_size and any(not takes_license(each) for each in choice.booked):
         await tx.take_calendar()  # what else takes a license of the pool takes its turn
     for worker in (*choice.serving, *choice.booked):
-        gets = token is not None and gets_token(worker, booking)
-        after = booked_worker(worker, booking, occurrence, tx.now, gets_token=gets)
-        if gets and token is not None:
+        gets_license_token = token is not None and gets_token(worker, booking)
+        after = booked_worker(worker, booking, occurrence, tx.now, gets_token=gets_license_token)
+        if gets_license_token and token is not None:
             await store_secrets(tx, context.secret_box, worker.id, {LICENSE_TOKEN: token.get_secret_value()})
         resumes = after.desired_status is not worker.desired_status
         tx.save_worker(after, "booked", f"class {occurrence.number} of booking {booking.name}", resumed=resumes)

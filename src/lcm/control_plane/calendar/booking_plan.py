@@ -146,8 +146,8 @@ async def _plan_step(
     taken = [*stopped, *choice.booked]
     has_token = context.scale_up_license is not None
     for worker in taken:
-        gets = has_token and gets_token(worker, booking)
-        region.put(booked_worker(worker, booking, occurrence, now, gets_token=gets))
+        gets_license_token = has_token and gets_token(worker, booking)
+        region.put(booked_worker(worker, booking, occurrence, now, gets_token=gets_license_token))
     for worker in launched:
         region.put(worker)
     if not taken and not launched:

@@ -12,7 +12,7 @@ from pydantic import WithJsonSchema
 from lcm.control_plane.auth.oidc.command_line import CommandLineSignIns
 from lcm.control_plane.auth.oidc.sign_in import FinishedSignIn, NotRecognizedError, OidcSignIn
 from lcm.control_plane.auth.oidc.verifier import NoRoleError, OidcVerifier, looks_like_jwt
-from lcm.control_plane.auth.rate_limit import MAX_FAILED_ANSWERS, AcceptedCredentials, SignInRateLimiter
+from lcm.control_plane.auth.rate_limit import MAX_FAILED_CALLBACKS, AcceptedCredentials, SignInRateLimiter
 from lcm.control_plane.auth.roles import Caller, TooManyAttemptsError, UnauthenticatedError
 from lcm.control_plane.auth.security_log import SecurityLog
 from lcm.control_plane.auth.session_cookies import attempt_from, check_csrf, session_id_from
@@ -57,7 +57,7 @@ class Authenticator:
     sign_in: OidcSignIn | None = None
     command_line: CommandLineSignIns | None = None
     accepted: AcceptedCredentials = field(default_factory=AcceptedCredentials)
-    answers: SignInRateLimiter = field(default_factory=lambda: SignInRateLimiter(limit=MAX_FAILED_ANSWERS))
+    callback_limiter: SignInRateLimiter = field(default_factory=lambda: SignInRateLimiter(limit=MAX_FAILED_CALLBACKS))
     teams: TeamDirectory | None = None
 
     async def authenticate(self, request: Request) -> Caller:
@@ -106,7 +106,7 @@ class Authenticator:
         address = client_address(request)
         cookie = attempt_from(request.cookies, secure=request.url.scheme == "https")
         # An answer to a sign-in that began here is no guess: wrong tokens of a neighbor must not stop it.
-        limiter = self.answers if self.sign_in.has_started(cookie) else self.rate_limiter
+        limiter = self.callback_limiter if self.sign_in.has_started(cookie) else self.rate_limiter
         self._check_rate(address, limiter=limiter)
         try:
             return await self.sign_in.finish(cookie, dict(request.query_params))

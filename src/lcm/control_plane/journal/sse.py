@@ -94,7 +94,7 @@ class _WorkerRegions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Expected:
+class _PendingStream:
     """A stream that was admitted and is not read yet: of many at once, each counts for the next."""
 
     caller: str
@@ -117,7 +117,7 @@ class EventStream(HostedService):
         self._regions = _WorkerRegions(store)
         self._live: dict[StreamClient, None] = {}  # clients that receive live events
         self._connected: dict[StreamClient, None] = {}  # all connected clients, including those that catch up
-        self._expected: list[_Expected] = []
+        self._pending: list[_PendingStream] = []
         self._cursor: str | None = None
         self._stopping = False
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -166,18 +166,18 @@ class EventStream(HostedService):
     def check_room(self, caller: str) -> None:
         """Keep room for a stream of this caller; raises `ProblemError` if they, or all together, have too many open."""
         settings, now = self._settings, asyncio.get_running_loop().time()
-        self._expected = [each for each in self._expected if now < each.until]
+        self._pending = [each for each in self._pending if now < each.until]
         own = sum(client.access is not None and client.access.caller == caller for client in self._connected)
-        own += sum(each.caller == caller for each in self._expected)
+        own += sum(each.caller == caller for each in self._pending)
         if own >= settings.max_per_caller:
             self.counters.refused += 1
             detail = f"you have {own} event streams open, which is the limit; close some of them"
             raise ProblemError(ProblemCode.TOO_MANY_STREAMS, detail)
-        if (total := self.clients + len(self._expected)) >= settings.max_clients:
+        if (total := self.clients + len(self._pending)) >= settings.max_clients:
             self.counters.refused += 1
             detail = f"{total} event streams are open, which is the limit; try again later"
             raise ProblemError(ProblemCode.TOO_MANY_STREAMS, detail)
-        self._expected.append(_Expected(caller, now + _OPENING_SECONDS))
+        self._pending.append(_PendingStream(caller, now + _OPENING_SECONDS))
 
     async def subscribe(
         self,
@@ -189,9 +189,9 @@ class EventStream(HostedService):
         client = StreamClient(event_filter or EventFilter(), self._settings.buffer, access)
         self._connected[client] = None
         self.counters.opened += 1
-        expected = next((each for each in self._expected if access is not None and each.caller == access.caller), None)
-        if expected is not None:
-            self._expected.remove(expected)
+        pending = next((each for each in self._pending if access is not None and each.caller == access.caller), None)
+        if pending is not None:
+            self._pending.remove(pending)
         try:
             if self._stopping:
                 yield self._shutdown_notice()
@@ -320,13 +320,13 @@ class EventStream(HostedService):
         while True:
             await asyncio.sleep(self._settings.access_check)
             for client in list(self._connected):
-                if client.access is None or client.final is not None or await self._goes_on(client.access):
+                if client.access is None or client.final is not None or await self._has_access(client.access):
                     continue
                 self.counters.signed_out += 1
                 self._live.pop(client, None)
                 client.end(format_notice("signed_out", "your access has ended; sign in again"))
 
-    async def _goes_on(self, access: StreamAccess) -> bool:
+    async def _has_access(self, access: StreamAccess) -> bool:
         """Whether the caller may still read. A fault while this is found out ends their stream and no other."""
         try:
             return await access.still_valid()

@@ -69,11 +69,11 @@ def choose(state: DeliveryState, pending: Sequence[PendingAlert], now: datetime,
     if age < window:
         return Wait((window - age).total_seconds()) if full else _single(pending[0], starts_window=False)
     if full and len(pending) > 1:
-        return _digest(fitting(pending[:MAX_DIGEST_ALERTS]))
+        return _digest(fit_in_message(pending[:MAX_DIGEST_ALERTS]))
     return _single(pending[0], starts_window=True)
 
 
-def fitting(pending: Sequence[PendingAlert]) -> Sequence[PendingAlert]:
+def fit_in_message(pending: Sequence[PendingAlert]) -> Sequence[PendingAlert]:
     """The first of them that fit in one message, at least one. The others wait for the next digest."""
     total = 0
     for number, each in enumerate(pending):

@@ -23,7 +23,7 @@ from lcm.control_plane.notifications.digest import (
     PendingAlert,
     Wait,
     choose,
-    fitting,
+    fit_in_message,
 )
 from lcm.control_plane.notifications.metrics import NOTIFICATIONS
 from lcm.control_plane.notifications.targets import DeliveryError
@@ -276,7 +276,7 @@ class SubscriptionLane:
         await self._fill(MAX_DIGEST_ALERTS)
         before = clock.earliest_now() - RETRY_FOR
         expired: list[PendingAlert] = []
-        for each in fitting(list(self._pending)[:MAX_DIGEST_ALERTS]):
+        for each in fit_in_message(list(self._pending)[:MAX_DIGEST_ALERTS]):
             if each.alert.at > before:
                 break
             expired.append(each)

@@ -98,7 +98,7 @@ def form_key(request: Request, caller: HasActor, form: dict[str, list[str]]) -> 
     return IdempotencyKey(caller.unique_name, key, f"{request.method} {request.url.path}\n{content}".encode())
 
 
-def bare_form_key(request: Request, caller: HasActor, form: dict[str, list[str]]) -> IdempotencyKey | None:
+def form_key_only(request: Request, caller: HasActor, form: dict[str, list[str]]) -> IdempotencyKey | None:
     """The key of a form that replaces what its first submission made, also when its other fields changed."""
     return form_key(request, caller, {KEY_FIELD: [form_field(form, KEY_FIELD)]})
 

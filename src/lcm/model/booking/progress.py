@@ -109,7 +109,7 @@ def choose_workers(
     lost = {
         each.id: reason
         for each in mine
-        if (reason := unable_reason(each, booking, now) or _useless_reason(each, until))
+        if (reason := unable_reason(each, booking, now) or _replacement_reason(each, until))
     }
     problems = [f"{worker.name} {lost[worker.id]}" for worker in mine if worker.id in lost]
     serving = tuple(worker for worker in mine if worker.id not in lost)[: booking.workers]
@@ -162,7 +162,7 @@ def unable_reason(worker: Worker, booking: Booking, now: datetime) -> str | None
     return check_adopted(worker)
 
 
-def _useless_reason(worker: Worker, until: datetime) -> str | None:
+def _replacement_reason(worker: Worker, until: datetime) -> str | None:
     """Why a booked worker that runs is replaced: no seat is on it, and none would be placed on it until the end."""
     if worker.status is not WorkerStatus.RUNNING or worker.allocation.lablets:
         return None

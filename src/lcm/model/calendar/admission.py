@@ -24,7 +24,7 @@ _INSTANT: Final = timedelta(microseconds=1)
 _GRID: Final = timedelta(minutes=15)
 
 
-TimesFrom = Callable[[datetime], "Iterable[tuple[datetime, datetime]]"]
+OccurrencePlanner = Callable[[datetime], "Iterable[tuple[datetime, datetime]]"]
 """From a start of the first occurrence: when all of them would begin and end; nothing if it cannot be chosen."""
 
 
@@ -123,13 +123,13 @@ def admit(
     limits: BookingLimits,
     *,
     preferred: Iterable[datetime] = (),
-    times_from: TimesFrom | None = None,
+    plan_from: OccurrencePlanner | None = None,
 ) -> Admission:
     """Whether all occurrences of a booking fit beside what is booked; they are of one shape and do not overlap.
 
     A refusal has the first shortage of each resource, and up to three other starts of the first occurrence at which all
     of them would fit: of the `preferred` ones, such as the same time on other days, and the earliest free ones.
-    `times_from` says when the occurrences would be from another start on; without it, as far apart as they are now.
+    `plan_from` says when the occurrences would be from another start on; without it, as far apart as they are now.
     """
     assert occurrences, "a booking has an occurrence"
     shape = occurrences[0]
@@ -142,7 +142,7 @@ def admit(
         return Admission()
     return Admission(
         tuple(sorted(found.values(), key=lambda each: (each.at, each.resource))),
-        tuple(islice(_free_times(table, occurrences, preferred, times_from), FREE_TIMES)),
+        tuple(islice(_free_times(table, occurrences, preferred, plan_from), FREE_TIMES)),
     )
 
 
@@ -185,7 +185,7 @@ def _free_times(
     table: _UsageTable,
     occurrences: Sequence[BookedCapacity],
     preferred: Iterable[datetime],
-    times_from: TimesFrom | None,
+    plan_from: OccurrencePlanner | None,
 ) -> Iterator[datetime]:
     """Later starts of the first occurrence at which all fit. One that was not free becomes so only when it changes."""
     first, last = occurrences[0].start, occurrences[0].start + FREE_TIMES_WITHIN
@@ -198,8 +198,8 @@ def _free_times(
         if not table.is_free(start, start + length):
             continue
         times = [(start + offset, start + offset + length) for offset in offsets]
-        if times_from is not None:
-            times = list(times_from(start))
+        if plan_from is not None:
+            times = list(plan_from(start))
         if times and all(table.is_free(begin, end) for begin, end in times):
             yield start
 

@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lcm.control_plane.auth.oidc.sign_in import code_challenge
-from lcm.control_plane.auth.rate_limit import MAX_FAILED_ANSWERS, MAX_FAILURES
+from lcm.control_plane.auth.rate_limit import MAX_FAILED_CALLBACKS, MAX_FAILURES
 from lcm.control_plane.auth.teams import TeamDirectory
 from lcm.control_plane.records.kinds import AUDIT
 from lcm.control_plane.store.memory.store import MemoryStore
@@ -160,9 +160,9 @@ async def test_cancelled_sign_ins_stop_no_token_at_their_address_and_are_limited
     answer = provider.answer(started.headers["location"]) | {"error": "access_denied"}
     statuses = [
         (await browser.get(CALLBACK, params=answer, headers=started_by)).status_code
-        for _ in range(MAX_FAILED_ANSWERS + 1)
+        for _ in range(MAX_FAILED_CALLBACKS + 1)
     ]
-    assert statuses == [401] * MAX_FAILED_ANSWERS + [429]
+    assert statuses == [401] * MAX_FAILED_CALLBACKS + [429]
     assert (await browser.post("/sign-in", data={"token": site.tokens[Role.VIEWER]})).status_code == 303
     assert (await browser.post("/sign-in", data={"token": "a-guess"})).status_code == 401
 

@@ -219,11 +219,11 @@ def test_times_that_cannot_be_chosen_leave_room_for_later_ones() -> None:
     booked = [booking(9, 4, workers=8)]
     other_days = [at(10 + 24 * number) for number in range(1, 8)]
 
-    def times_from(start: datetime) -> list[tuple[datetime, datetime]]:
+    def plan_from(start: datetime) -> list[tuple[datetime, datetime]]:
         return [(start, start + 2 * HOUR)] if start >= at(100) else []
 
     answer = admit(
-        [booking(10, 2, workers=5)], booked, [], BookingLimits(10), preferred=other_days, times_from=times_from
+        [booking(10, 2, workers=5)], booked, [], BookingLimits(10), preferred=other_days, plan_from=plan_from
     )
     assert answer.free_times == tuple(other_days[3:6])
 

@@ -170,7 +170,7 @@ class CommandLineSignIns:
 
     async def _identify(self, tokens: TokenSet) -> Caller:
         try:
-            return await self._sign_in.identify_or_give_back(tokens, None)
+            return await self._sign_in.identify_or_revoke(tokens, None)
         except ProviderResponseError as error:
             raise unavailable(error) from None
 

@@ -48,7 +48,7 @@ WAIT_AFTER = timedelta(minutes=4, seconds=50)
 """From this age on a request waits for the renewal: other control planes may cache a session for 5 s more."""
 
 SILENCE_PAUSE = timedelta(seconds=30)
-SILENCE_MEMORY = timedelta(minutes=1)
+UNAVAILABLE_MEMORY = timedelta(minutes=1)
 """How long after such a pause requests do not wait: while the session is used, the provider is asked in the background.
 
 Later a silence says nothing about now, and a request waits for the provider as after any rest.
@@ -176,9 +176,7 @@ class SessionRenewal:
         if found is None and session.kind is SessionKind.BROWSER:
             return _Lapsed()
         if found is None:
-            return _Over(
-                "the identity provider sent no refresh token, so LCM cannot read the groups again"
-            )
+            return _Over("the identity provider sent no refresh token, so LCM cannot read the groups again")
         return found if found.caller.subject == session.subject else _Over("the identity provider names another person")
 
     async def _identify(self, key: str, grant: ProviderGrant) -> _Current | None:
@@ -283,7 +281,7 @@ class SessionRenewal:
 
 def _is_silent(grant: ProviderGrant) -> bool:
     """Whether the provider did not respond just now, so that a request need not wait to learn it again."""
-    return grant.silent_until is not None and clock.now() < grant.silent_until + SILENCE_MEMORY
+    return grant.silent_until is not None and clock.now() < grant.silent_until + UNAVAILABLE_MEMORY
 
 
 def _session_entry(action: str, session: StoredSession, reason: str) -> NewJournalEntry:

@@ -184,7 +184,7 @@ class OidcSignIn:
             raise UnauthenticatedError("The identity provider sent no code. Sign in again.")
         try:
             tokens = await self.provider.exchange_code(code, Secret(attempt.verifier))
-            caller = await self.identify_or_give_back(tokens, attempt.nonce)
+            caller = await self.identify_or_revoke(tokens, attempt.nonce)
         except TokenRefusedError as error:
             log.warning("identity provider refused a code", error=error.code, description=error.description)
             raise self.refusal(error.code, error.description) from None
@@ -228,7 +228,7 @@ class OidcSignIn:
                 raise
             raise GroupsNotSentError from None
 
-    async def identify_or_give_back(self, tokens: TokenSet, nonce: str | None) -> Caller:
+    async def identify_or_revoke(self, tokens: TokenSet, nonce: str | None) -> Caller:
         """The person of a sign-in. If it is refused, the refresh token is revoked: nobody will use it."""
         try:
             return await self.identify(tokens, nonce)

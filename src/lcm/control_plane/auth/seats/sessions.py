@@ -138,7 +138,7 @@ class SeatSessionService:
         link = read_or_skip(stored, StoredSeatLink, "seat link")
         if link is None:
             raise SeatEndedError("LCM cannot read this link." + _ASK)
-        if reason := await self._why_not(link):
+        if reason := await self._closed_reason(link):
             raise SeatEndedError(reason)
         return _session(session_id, session)
 
@@ -183,7 +183,7 @@ class SeatSessionService:
             if not link.opens_with(code):
                 tx.stage(tries.failed(address, tx.now))  # before the answer: of many at once, each is counted
                 return None
-            if reason := await self._why_not(link):
+            if reason := await self._closed_reason(link):
                 raise UnauthenticatedError(reason if reason == _UNREADABLE_LAB else reason + _ASK)
             if link.expires_at <= tx.now:
                 raise UnauthenticatedError("This link has expired." + _ASK)
@@ -213,7 +213,7 @@ class SeatSessionService:
         for stored in page.items[MAX_SESSIONS_PER_LINK:]:
             await self._remove(SEAT_SESSIONS, stored)
 
-    async def _why_not(self, link: StoredSeatLink) -> str:
+    async def _closed_reason(self, link: StoredSeatLink) -> str:
         """Why nobody can use what the link has opened; empty if they can."""
         stored = await self._store.get(LABLETS, link.lablet_id)
         lablet = None if stored is None else read_or_skip(stored, Lablet, "lablet")

@@ -78,7 +78,7 @@ async def create_subscription(request: Request, user: AdminUser) -> HTMLResponse
     values = {name: form_field(fields, name) for name in _FORM_FIELDS}
     types = [kind for kind, _ in ALERTS if kind in fields.get("types", [])]
     shown = {**values, "url": "", **{f"type-{kind}": "on" for kind in types}}
-    wanted: dict[str, Any] = {
+    requested: dict[str, Any] = {
         "name": values["name"],
         "target": values["target"],
         "recipients": [each for each in values["recipients"].replace(",", " ").split() if each],
@@ -92,9 +92,9 @@ async def create_subscription(request: Request, user: AdminUser) -> HTMLResponse
         },
     }
     if values["url"]:
-        wanted["url"] = SecretStr(values["url"])
+        requested["url"] = SecretStr(values["url"])
     try:
-        request_body = CreateSubscriptionRequest.model_validate(wanted)
+        request_body = CreateSubscriptionRequest.model_validate(requested)
         key = form_key(request, user.caller, fields)
         created = await get_services(request).subscriptions.create(user.caller.actor, request_body, key)
     except ValidationError as error:

@@ -11,7 +11,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.auth import CreatorUser
 from lcm.control_plane.web.calendar.booking_page import BookingId, ClassNumber, find_class, read_booking
-from lcm.control_plane.web.forms import bare_form_key, read_form
+from lcm.control_plane.web.forms import form_key_only, read_form
 from lcm.control_plane.web.rendering import render_fragment
 from lcm.model.booking.seat_links import class_links_csv
 from lcm.model.problems import ProblemCode
@@ -35,7 +35,7 @@ async def create_class_links(
     request: Request, user: CreatorUser, booking_id: BookingId, number: ClassNumber
 ) -> HTMLResponse:
     """Create the links; the dialog shows them once."""
-    key = bare_form_key(request, user.caller, await read_form(request))
+    key = form_key_only(request, user.caller, await read_form(request))
     try:
         created = await get_services(request).class_links.create(user.caller, booking_id, number, key=key)
     except ProblemError as error:

@@ -12,7 +12,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.services import get_services
 from lcm.control_plane.teams.visibility import require_manages
 from lcm.control_plane.web.auth import CreatorUser
-from lcm.control_plane.web.forms import bare_form_key, form_field, read_form
+from lcm.control_plane.web.forms import form_field, form_key_only, read_form
 from lcm.control_plane.web.lablets.detail_page import read_lablet
 from lcm.control_plane.web.rendering import render_fragment
 from lcm.core import clock
@@ -44,7 +44,7 @@ async def create_seat_link(request: Request, user: CreatorUser, lablet_id: str) 
         allowed = ", ".join(str(each) for each in LINK_HOURS)
         raise ProblemError(ProblemCode.INVALID, f"hours: must be one of {allowed}")
     expires_at = clock.now() + timedelta(hours=int(text))
-    key = bare_form_key(request, user.caller, form)
+    key = form_key_only(request, user.caller, form)
     link, path = await services.seat_links.create(user.caller, lablet, expires_at, key)
     address = f"{request.url.scheme}://{request.url.netloc}{path.reveal()}"
     return await _render(services, lablet, created=link, address=address)

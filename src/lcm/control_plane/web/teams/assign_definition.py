@@ -51,8 +51,8 @@ async def assign_definition(
     form = FormState({"team": form_field(fields, "team")})
     found = await find_visible(services, user.caller, name, version, team)
     try:
-        wanted = AssignDefinitionRequest(team=form.value("team") or None)
-        await assign_to_team(services, user.caller, found, wanted, form_key(request, user.caller, fields))
+        requested = AssignDefinitionRequest(team=form.value("team") or None)
+        await assign_to_team(services, user.caller, found, requested, form_key(request, user.caller, fields))
     except ValidationError as error:
         return await _render(services, user, found, FormState(form.values, field_problems(error)), status=422)
     except ProblemError as error:
