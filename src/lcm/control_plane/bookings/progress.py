@@ -266,6 +266,7 @@ async def _keep_going(
     context: ControlPlaneContext, tx: Transaction, booking: Booking, occurrence: BookingOccurrence
 ) -> BookingOccurrence:
     """A class that warms up or takes place has its workers and its seats."""
+    await tx.read_calendar()  # before what is counted: one that takes workers or licenses takes its turn from here
     hold = (await tx.fleet()).hold
     if hold is not None and hold.active(tx.earliest_now):
         missing = f"the fleet is on hold by {hold.by}: nothing will be started before its release"
