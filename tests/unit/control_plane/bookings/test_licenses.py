@@ -104,3 +104,15 @@ async def test_limits_hold_that_changed_while_workers_were_chosen(
     context = replace(exam.plane.services.context, scale_up_license=SecretStr("token"))
     await BookingProgressService(context).advance(Leader("scheduler", 5), clock.now())
     assert len(await exam.workers()) == 1
+
+
+async def test_a_license_that_a_person_takes_off_a_booked_worker_stays_off(exam: School) -> None:
+    await exam.book("test", definition="exam", seats=1, learners=[])
+    await exam.wait_until("warm_up_at")
+    await advance(exam)
+    (worker,) = await exam.booked()
+    assert worker.has_license_token
+    path = f"/api/workers/{worker.id}"
+    assert (await exam.plane.ask("PATCH", path, json={"license_token": None})).status_code == 200
+    await advance(exam)
+    assert tokens(await exam.booked()) == 0
