@@ -149,6 +149,7 @@ class BookingProgressService:
                 await end_seats(self._context.unit_of_work, leader, found, occurrence)
 
         async def attempt(tx: Transaction) -> Booking:
+            self._future.begin_attempt()
             booking = await tx.booking(found.id)
             given_back = False
             for occurrence in booking.occurrences:
@@ -160,7 +161,9 @@ class BookingProgressService:
                 await give_back_workers(tx, booking)
             return tx.save_booking(booking, "booking_advanced", _step_text(booking), status=booking.status.value)
 
-        return await self._context.unit_of_work.run_fenced(leader, attempt)
+        after = await self._context.unit_of_work.run_fenced(leader, attempt)
+        self._future.committed()
+        return after
 
 
 def _step_text(booking: Booking) -> str:
@@ -195,6 +198,7 @@ class FutureClasses:
         self._context = context
         self._calendar: int | None = None  # its revision
         self._assessed: dict[tuple[str, int], tuple[datetime, datetime]] = {}  # when, and the start of the class
+        self._in_attempt: dict[tuple[str, int], tuple[datetime, datetime]] = {}  # the same, not committed yet
         self._reader: CalendarReader | None = None
 
     async def begin(self, bookings: Sequence[Booking], now: datetime) -> None:
@@ -210,6 +214,14 @@ class FutureClasses:
         last = max((part.ends_at for part in soon), default=now)
         self._reader = CalendarReader(self._context, now, last, now)
 
+    def begin_attempt(self) -> None:
+        """Begin to assess the classes of one booking, perhaps anew: what an earlier attempt found was not stored."""
+        self._in_attempt = {}
+
+    def committed(self) -> None:
+        """What was found in the attempt is stored."""
+        self._assessed |= self._in_attempt
+
     async def assess(self, booking: Booking, occurrence: BookingOccurrence, now: datetime) -> BookingOccurrence:
         """The class with what it would lack, if that is due."""
         key = (booking.id, occurrence.number)
@@ -218,7 +230,7 @@ class FutureClasses:
         if not _is_soon(occurrence, now) or recent:
             return occurrence
         after = await assess_future(self._context, booking, occurrence, now, self._reader)
-        self._assessed[key] = (now, occurrence.starts_at)
+        self._in_attempt[key] = (now, occurrence.starts_at)
         return after
 
 
