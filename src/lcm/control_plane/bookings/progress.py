@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Leader, Transaction
+    from lcm.control_plane.store.port import StoredDocument
     from lcm.model.booking.licenses import LicenseRoom
     from lcm.model.booking.progress import WorkerChoice
     from lcm.model.booking.record import BookingOccurrence
@@ -71,6 +72,7 @@ IDLE_SECONDS = 30.0
 _MAX_REASON = 500
 _MAX_WORKERS_AT_ONCE = 10
 """Workers that one commit books or launches: launches are staggered."""
+_DECODED_PER_TURN = 200
 
 
 class BookingProgressService:
@@ -292,22 +294,37 @@ async def _keep_going(
 
 
 async def _choose(context: ControlPlaneContext, tx: Transaction, booking: Booking, until: datetime) -> WorkerChoice:
-    pool = (await context.settings()).scaling.license_pool_size
-    region = {} if pool else {"aws_region": [booking.aws_region]}  # workers of all regions take licenses of one pool
-    where = Where(any_of=region, none_of={"status": [WorkerStatus.TERMINATED.value]})
-    listed = [stored async for stored in find_all(tx.store, WORKERS, where)]
+    region, ended = [booking.aws_region], [WorkerStatus.TERMINATED.value]
+    there = Where(any_of={"aws_region": region}, none_of={"status": ended})
+    listed = [stored async for stored in find_all(tx.store, WORKERS, there)]
     mark = booking.id.encode()
     mine = [worker for each in listed if mark in each.body and (worker := listed_or_skip(tx, each)) is not None]
     choice = await choose_among(context, booking, mine, 0, until, tx.now)
     if len(choice.serving) == booking.workers:
         return choice  # it needs no others, and they need not be decoded
-    others = {each.id: listed_or_skip(tx, each) for each in listed if mark not in each.body}
-    workers = [*mine, *(worker for worker in others.values() if worker is not None)]
+    others = [each for each in listed if mark not in each.body]
+    if (await context.settings()).scaling.license_pool_size:  # workers of all regions take licenses of one pool
+        elsewhere = Where(none_of={"aws_region": region, "status": ended})
+        others += [stored async for stored in find_all(tx.store, WORKERS, elsewhere)]
+    workers = [*mine, *await _decoded(tx, others)]
     readable = {worker.id for worker in workers}
-    unreadable = [
-        each for each in listed if each.id not in readable and stored_region(each) in ("", booking.aws_region)
-    ]
+    unreadable = {
+        each.id
+        for each in (*listed, *others)
+        if each.id not in readable and stored_region(each) in ("", booking.aws_region)
+    }
     return await choose_among(context, booking, workers, len(unreadable), until, tx.now)
+
+
+async def _decoded(tx: Transaction, listed: Sequence[StoredDocument]) -> list[Worker]:
+    """Those that can be read. There may be thousands: others are served meanwhile."""
+    found: list[Worker] = []
+    for number, stored in enumerate(listed):
+        if number and number % _DECODED_PER_TURN == 0:
+            await asyncio.sleep(0)
+        worker = listed_or_skip(tx, stored)
+        found += [] if worker is None else [worker]
+    return found
 
 
 async def choose_among(
