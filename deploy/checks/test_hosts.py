@@ -187,21 +187,35 @@ def test_a_backup_on_a_host_reads_the_address_as_systemd_does(tmp_path: Path, qu
     assert done.stdout == f"{url} /etc/lcm/ca.crt -m lcm.control_plane.store.mongo.backup save copy\n", done.stderr
 
 
-def on_a_host(script: str, root: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a script of deploy/systemd, with /opt in a folder and a pip that installs nothing."""
+PIP = """#!/bin/bash
+echo "$0 $*" >> "$ROOT/pip.log"
+if [[ "$*" == *"${FAILS:-nothing}"* ]]; then ${ENDS:-false} "$SHELL_ID"; exit; fi
+if [[ "$*" == *.whl ]]; then printf '#!/bin/sh\\n' > "${0%pip}lcm" && chmod +x "${0%pip}lcm"; fi
+"""
+"""It installs nothing but the command, and with FAILS it fails; with ENDS its shell ends too."""
+PROGRAMS = {
+    "python3": 'mkdir -p "$3/bin" && cd "$3/bin" && echo "$PIP" > pip && chmod +x pip && test "${FAILS:-}" != venv\n',
+    "useradd": "",
+    # The group lcm is not there.
+    "install": 'exec /usr/bin/install "${@/#lcm/$(id -g)}"\n',
+}
+
+
+def on_a_host(
+    script: str, root: Path, *, options: str = "-euo pipefail", **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script of deploy/systemd, with /opt and /etc in a folder."""
     programs = root / "programs"
     programs.mkdir(exist_ok=True)
-    python = programs / "python3"
-    python.write_text(
-        '#!/bin/sh\nmkdir -p "$3/bin"\nprintf \'#!/bin/sh\\necho "$0 $*" >> %s/pip.log\\n\' "$ROOT" > "$3/bin/pip"\n'
-        'chmod +x "$3/bin/pip"\n'
-    )
-    python.chmod(0o755)
-    text = UNIT.with_name(script).read_text(encoding="utf-8").replace("/opt/", f"{root}/")
+    for name, text in PROGRAMS.items():
+        (programs / name).write_text(f"#!/bin/bash\n{text}")
+        (programs / name).chmod(0o755)
+    text = UNIT.with_name(script).read_text(encoding="utf-8")
+    text = text.replace("/opt/", f"{root}/").replace(" /etc/", f" {root}/etc/")
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
+        ["bash", *options.split(), "-c", f"export SHELL_ID=$$\n{text}"],
         cwd=root,
-        env={"PATH": f"{programs}:/usr/bin:/bin", "ROOT": str(root), **env},
+        env={"PATH": f"{programs}:/usr/bin:/bin", "ROOT": str(root), "PIP": PIP, **env},
         capture_output=True,
         text=True,
         check=False,
@@ -230,3 +244,51 @@ def test_an_upgrade_of_a_host_leaves_the_running_version_and_leads_back(tmp_path
     assert on_a_host("switch.sh", tmp_path, VERSION="1.2").returncode != 0, "this version is not there"
     assert on_a_host("switch.sh", tmp_path, VERSION="1.0").returncode == 0
     assert lcm.resolve().name == "lcm-1.0"
+
+
+# People paste the commands into a shell that goes on after an error.
+SHELLS = pytest.mark.parametrize("options", ["-euo pipefail", "-u"], ids=["script", "pasted"])
+
+
+def put_wheel(root: Path) -> None:
+    (root / "dist").mkdir()
+    (root / "dist" / "lcm_fleet-1.0-py3-none-any.whl").touch()
+
+
+@SHELLS
+@pytest.mark.parametrize("step", ["venv", "requirements/deploy.txt", ".whl"])
+def test_a_package_that_was_not_installed_leaves_nothing_and_the_next_run_works(
+    tmp_path: Path, step: str, options: str
+) -> None:
+    put_wheel(tmp_path)
+    assert on_a_host("package.sh", tmp_path, options=options, FAILS=step).returncode != 0
+    assert not (tmp_path / "lcm-1.0").exists()
+    done = on_a_host("package.sh", tmp_path, options=options)
+    assert (done.returncode, (tmp_path / "lcm-1.0" / "bin" / "lcm").exists()) == (0, True), done.stderr
+
+
+@SHELLS
+def test_half_a_package_is_not_started_and_is_replaced(tmp_path: Path, options: str) -> None:
+    """Its shell was killed, or it is of an earlier version, which left the folder."""
+    put_wheel(tmp_path)
+    assert on_a_host("package.sh", tmp_path, options=options, FAILS=".whl", ENDS="kill -9").returncode == -9
+    (tmp_path / "lcm-1.0" / "half").touch()
+    done = on_a_host("switch.sh", tmp_path, options=options, VERSION="1.0")
+    assert (done.returncode, (tmp_path / "lcm").is_symlink()) == (1, False)
+    assert "package.sh" in done.stderr, "it says what to do"
+    done = on_a_host("package.sh", tmp_path, options=options)
+    assert (done.returncode, (tmp_path / "lcm-1.0" / "half").exists()) == (0, False), done.stderr
+    assert on_a_host("switch.sh", tmp_path, options=options, VERSION="1.0").returncode == 0
+
+
+@SHELLS
+def test_a_whole_package_stays_as_it_is_whatever_fails(tmp_path: Path, options: str) -> None:
+    put_wheel(tmp_path)
+    assert on_a_host("package.sh", tmp_path, options=options).returncode == 0
+    (tmp_path / "lcm-1.0" / "runs").touch()
+    for step in ("venv", "whl", "nothing"):
+        done = on_a_host("package.sh", tmp_path, options=options, FAILS=step)
+        assert done.returncode != 0
+        assert "lcm-1.0 is installed" in done.stderr
+    assert (tmp_path / "lcm-1.0" / "runs").exists()
+    assert (tmp_path / "lcm-1.0" / "bin" / "lcm").exists()
