@@ -292,3 +292,56 @@ def test_a_whole_package_stays_as_it_is_whatever_fails(tmp_path: Path, options: 
         assert "lcm-1.0 is installed" in done.stderr
     assert (tmp_path / "lcm-1.0" / "runs").exists()
     assert (tmp_path / "lcm-1.0" / "bin" / "lcm").exists()
+
+
+PAGE = (DEPLOY.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def host_to_install(root: Path) -> Path:
+    """The file of haproxy on a host that is being set up, with what install.sh needs beside it."""
+    (root / "deploy").symlink_to(DEPLOY)
+    (root / "etc" / "systemd" / "system").mkdir(parents=True)
+    certificates = root / "certificates"
+    certificates.mkdir()
+    for name in ("ca.crt", "lcm.crt", "lcm.key"):
+        (certificates / name).touch()
+    return root / "etc" / "haproxy" / "haproxy.cfg"
+
+
+def test_setting_a_host_up_keeps_the_configuration_that_haproxy_had(tmp_path: Path) -> None:
+    """A host that also balances for people has one; the page says how both become one file."""
+    file = host_to_install(tmp_path)
+    file.parent.mkdir()
+    people = BALANCER.read_text(encoding="utf-8")
+    file.write_text(people, encoding="utf-8")
+    done = on_a_host("install.sh", tmp_path, CERTIFICATES="certificates")
+    assert done.returncode == 0, done.stderr
+    own = FOR_CONTROLLERS.read_text(encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == own
+    assert file.with_name("haproxy.cfg.~1~").read_text(encoding="utf-8") == people
+    (line,) = re.findall(r"`(cat /etc/haproxy/haproxy\.cfg\.~1~ [^`]+)`", PAGE)
+    subprocess.run(["bash", "-euc", line.replace("/etc/", f"{tmp_path}/etc/")], cwd=tmp_path, check=True)
+    assert file.read_text(encoding="utf-8") == people + own
+
+
+def test_setting_a_host_up_twice_loses_no_addresses(tmp_path: Path) -> None:
+    file = host_to_install(tmp_path)
+    for entered in ("first", "second"):
+        done = on_a_host("install.sh", tmp_path, CERTIFICATES="certificates")
+        assert done.returncode == 0, done.stderr
+        file.write_text(entered)
+    on_a_host("install.sh", tmp_path, CERTIFICATES="certificates")
+    kept = {path.name: path.read_text() for path in file.parent.glob("haproxy.cfg.*")}
+    assert kept == {"haproxy.cfg.~1~": "first", "haproxy.cfg.~2~": "second"}
+
+
+def test_a_site_of_an_earlier_version_has_one_line_for_the_haproxy_of_its_controllers(tmp_path: Path) -> None:
+    file = host_to_install(tmp_path)
+    file.parent.mkdir()
+    file.write_text(BALANCER.read_text(encoding="utf-8"), encoding="utf-8")
+    upgrading = PAGE.partition("\n## Upgrading\n")[2].partition("\n## ")[0]
+    (line,) = re.findall(r"`(\S[^`]* /etc/haproxy/haproxy\.cfg)`", upgrading)
+    subprocess.run(["bash", "-euc", line.replace("/etc/", f"{tmp_path}/etc/")], cwd=tmp_path, check=True)
+    assert file.read_text(encoding="utf-8") == "".join(
+        path.read_text(encoding="utf-8") for path in (BALANCER, FOR_CONTROLLERS)
+    )
