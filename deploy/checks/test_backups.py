@@ -97,15 +97,76 @@ def test_the_service_can_open_the_file_that_root_restored(tmp_path: Path, option
     assert (restored.st_uid, restored.st_gid, restored.st_mode & 0o777) == (*SERVICE_USER, 0o600)
 
 
+def aside(data: Path) -> list[dict[str, str]]:
+    """What restores put aside, each in a folder of its own."""
+    folders = (folder for folder in data.glob("before-restore*") if any(folder.iterdir()))
+    return [{path.name: path.read_text() for path in folder.iterdir()} for folder in folders]
+
+
 @SHELLS
 def test_a_second_restore_keeps_what_the_first_one_put_aside(tmp_path: Path, options: str) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     data.mkdir()
-    copy.write_text("the store")
-    ends = []
     for content in ("first", "second"):
         (data / "lcm.db").write_text(content)
-        ends.append(run("restore-sqlite.sh", tmp_path, options=options, DATA=str(data)).returncode)
-    assert ends[0] == 0 != ends[1]
-    assert (data / "before-restore" / "lcm.db").read_text() == "first"
-    assert (data / "lcm.db").read_text() == "second"
+        copy.write_text(f"restored after the {content}")
+        done = run("restore-sqlite.sh", tmp_path, options=options, DATA=str(data))
+        assert done.returncode == 0, done.stderr
+        assert (data / "lcm.db").read_text() == copy.read_text()
+    assert sorted(files["lcm.db"] for files in aside(data)) == ["first", "second"]
+
+
+@SHELLS
+@pytest.mark.parametrize("there", [(), ("lcm.db-wal", "lcm.db-shm"), ("lcm.db", "lcm.db-wal", "lcm.db-shm")])
+@pytest.mark.parametrize("link", [False, True])
+def test_a_restore_needs_no_store_and_leaves_no_log_of_one(
+    tmp_path: Path, there: tuple[str, ...], link: bool, options: str
+) -> None:
+    """On a new host the folder is empty. SQLite would apply a log that stays."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    data.mkdir()
+    for name in there:
+        (data / name).write_text("older")
+    (data / "secret.key").write_text("the key")
+    copy.write_text("the store")
+    (tmp_path / "link").symlink_to(data)
+    done = run("restore-sqlite.sh", tmp_path, options=options, DATA=str(tmp_path / "link" if link else data))
+    assert done.returncode == 0, done.stderr
+    assert {path.name: path.read_text() for path in data.iterdir() if path.is_file()} == {
+        "lcm.db": "the store",
+        "secret.key": "the key",
+    }
+    assert aside(data) == ([dict.fromkeys(there, "older")] if there else [])
+
+
+FAIL_AT = """#!/bin/bash
+# The program of this name, but the run with the number FAIL_AT among all of them fails.
+echo >> "$RUNS"
+test "$(wc -l < "$RUNS")" != "$FAIL_AT" && exec "/usr/bin/${0##*/}" "$@"
+exit 1
+"""
+
+
+@SHELLS
+def test_a_restore_that_failed_anywhere_is_repeated(tmp_path: Path, options: str) -> None:
+    ends: list[int] = []
+    for number in range(1, 10):
+        folder = tmp_path / str(number)
+        data, copy, programs = folder / "data", folder / "copy", folder / "programs"
+        data.mkdir(parents=True)
+        (data / "lcm.db").write_text("older")
+        (data / "lcm.db-wal").write_text("its log")
+        copy.write_text("the store")
+        programs.mkdir()
+        for name in ("install", "chown", "mkdir", "mktemp", "find", "mv"):
+            (programs / name).write_text(FAIL_AT)
+            (programs / name).chmod(0o755)
+        place = {"DATA": str(data), "RUNS": str(folder / "runs")}
+        ends.append(run("restore-sqlite.sh", folder, options=options, FAIL_AT=str(number), **place).returncode)
+        done = run("restore-sqlite.sh", folder, options=options, FAIL_AT="0", **place)
+        assert done.returncode == 0, (number, done.stderr)
+        assert (data / "lcm.db").read_text() == "the store"
+        assert {"lcm.db": "older", "lcm.db-wal": "its log"} in aside(data), "nothing is lost"
+    failed = len([end for end in ends if end != 0])
+    assert failed >= 5, "each step has failed once"
+    assert ends == [*ends[:failed], *[0] * (9 - failed)]

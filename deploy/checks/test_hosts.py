@@ -187,21 +187,35 @@ def test_a_backup_on_a_host_reads_the_address_as_systemd_does(tmp_path: Path, qu
     assert done.stdout == f"{url} /etc/lcm/ca.crt -m lcm.control_plane.store.mongo.backup save copy\n", done.stderr
 
 
-def on_a_host(script: str, root: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a script of deploy/systemd, with /opt in a folder and a pip that installs nothing."""
+PIP = """#!/bin/bash
+echo "$0 $*" >> "$ROOT/pip.log"
+if [[ "$*" == *"${FAILS:-nothing}"* ]]; then ${ENDS:-false} "$SHELL_ID"; exit; fi
+if [[ "$*" == *.whl ]]; then printf '#!/bin/sh\\n' > "${0%pip}lcm" && chmod +x "${0%pip}lcm"; fi
+"""
+"""It installs nothing but the command, and with FAILS it fails; with ENDS its shell ends too."""
+PROGRAMS = {
+    "python3": 'mkdir -p "$3/bin" && cd "$3/bin" && echo "$PIP" > pip && chmod +x pip && test "${FAILS:-}" != venv\n',
+    "useradd": "",
+    # The group lcm is not there.
+    "install": 'exec /usr/bin/install "${@/#lcm/$(id -g)}"\n',
+}
+
+
+def on_a_host(
+    script: str, root: Path, *, options: str = "-euo pipefail", **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script of deploy/systemd, with /opt and /etc in a folder."""
     programs = root / "programs"
     programs.mkdir(exist_ok=True)
-    python = programs / "python3"
-    python.write_text(
-        '#!/bin/sh\nmkdir -p "$3/bin"\nprintf \'#!/bin/sh\\necho "$0 $*" >> %s/pip.log\\n\' "$ROOT" > "$3/bin/pip"\n'
-        'chmod +x "$3/bin/pip"\n'
-    )
-    python.chmod(0o755)
-    text = UNIT.with_name(script).read_text(encoding="utf-8").replace("/opt/", f"{root}/")
+    for name, text in PROGRAMS.items():
+        (programs / name).write_text(f"#!/bin/bash\n{text}")
+        (programs / name).chmod(0o755)
+    text = UNIT.with_name(script).read_text(encoding="utf-8")
+    text = text.replace("/opt/", f"{root}/").replace(" /etc/", f" {root}/etc/")
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
+        ["bash", *options.split(), "-c", f"export SHELL_ID=$$\n{text}"],
         cwd=root,
-        env={"PATH": f"{programs}:/usr/bin:/bin", "ROOT": str(root), **env},
+        env={"PATH": f"{programs}:/usr/bin:/bin", "ROOT": str(root), "PIP": PIP, **env},
         capture_output=True,
         text=True,
         check=False,
@@ -230,3 +244,104 @@ def test_an_upgrade_of_a_host_leaves_the_running_version_and_leads_back(tmp_path
     assert on_a_host("switch.sh", tmp_path, VERSION="1.2").returncode != 0, "this version is not there"
     assert on_a_host("switch.sh", tmp_path, VERSION="1.0").returncode == 0
     assert lcm.resolve().name == "lcm-1.0"
+
+
+# People paste the commands into a shell that goes on after an error.
+SHELLS = pytest.mark.parametrize("options", ["-euo pipefail", "-u"], ids=["script", "pasted"])
+
+
+def put_wheel(root: Path) -> None:
+    (root / "dist").mkdir()
+    (root / "dist" / "lcm_fleet-1.0-py3-none-any.whl").touch()
+
+
+@SHELLS
+@pytest.mark.parametrize("step", ["venv", "requirements/deploy.txt", ".whl"])
+def test_a_package_that_was_not_installed_leaves_nothing_and_the_next_run_works(
+    tmp_path: Path, step: str, options: str
+) -> None:
+    put_wheel(tmp_path)
+    assert on_a_host("package.sh", tmp_path, options=options, FAILS=step).returncode != 0
+    assert not (tmp_path / "lcm-1.0").exists()
+    done = on_a_host("package.sh", tmp_path, options=options)
+    assert (done.returncode, (tmp_path / "lcm-1.0" / "bin" / "lcm").exists()) == (0, True), done.stderr
+
+
+@SHELLS
+def test_half_a_package_is_not_started_and_is_replaced(tmp_path: Path, options: str) -> None:
+    """Its shell was killed, or it is of an earlier version, which left the folder."""
+    put_wheel(tmp_path)
+    assert on_a_host("package.sh", tmp_path, options=options, FAILS=".whl", ENDS="kill -9").returncode == -9
+    (tmp_path / "lcm-1.0" / "half").touch()
+    done = on_a_host("switch.sh", tmp_path, options=options, VERSION="1.0")
+    assert (done.returncode, (tmp_path / "lcm").is_symlink()) == (1, False)
+    assert "package.sh" in done.stderr, "it says what to do"
+    done = on_a_host("package.sh", tmp_path, options=options)
+    assert (done.returncode, (tmp_path / "lcm-1.0" / "half").exists()) == (0, False), done.stderr
+    assert on_a_host("switch.sh", tmp_path, options=options, VERSION="1.0").returncode == 0
+
+
+@SHELLS
+def test_a_whole_package_stays_as_it_is_whatever_fails(tmp_path: Path, options: str) -> None:
+    put_wheel(tmp_path)
+    assert on_a_host("package.sh", tmp_path, options=options).returncode == 0
+    (tmp_path / "lcm-1.0" / "runs").touch()
+    for step in ("venv", "whl", "nothing"):
+        done = on_a_host("package.sh", tmp_path, options=options, FAILS=step)
+        assert done.returncode != 0
+        assert "lcm-1.0 is installed" in done.stderr
+    assert (tmp_path / "lcm-1.0" / "runs").exists()
+    assert (tmp_path / "lcm-1.0" / "bin" / "lcm").exists()
+
+
+PAGE = (DEPLOY.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def host_to_install(root: Path) -> Path:
+    """The file of haproxy on a host that is being set up, with what install.sh needs beside it."""
+    (root / "deploy").symlink_to(DEPLOY)
+    (root / "etc" / "systemd" / "system").mkdir(parents=True)
+    certificates = root / "certificates"
+    certificates.mkdir()
+    for name in ("ca.crt", "lcm.crt", "lcm.key"):
+        (certificates / name).touch()
+    return root / "etc" / "haproxy" / "haproxy.cfg"
+
+
+def test_setting_a_host_up_keeps_the_configuration_that_haproxy_had(tmp_path: Path) -> None:
+    """A host that also balances for people has one; the page says how both become one file."""
+    file = host_to_install(tmp_path)
+    file.parent.mkdir()
+    people = BALANCER.read_text(encoding="utf-8")
+    file.write_text(people, encoding="utf-8")
+    done = on_a_host("install.sh", tmp_path, CERTIFICATES="certificates")
+    assert done.returncode == 0, done.stderr
+    own = FOR_CONTROLLERS.read_text(encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == own
+    assert file.with_name("haproxy.cfg.~1~").read_text(encoding="utf-8") == people
+    (line,) = re.findall(r"`(cat /etc/haproxy/haproxy\.cfg\.~1~ [^`]+)`", PAGE)
+    subprocess.run(["bash", "-euc", line.replace("/etc/", f"{tmp_path}/etc/")], cwd=tmp_path, check=True)
+    assert file.read_text(encoding="utf-8") == people + own
+
+
+def test_setting_a_host_up_twice_loses_no_addresses(tmp_path: Path) -> None:
+    file = host_to_install(tmp_path)
+    for entered in ("first", "second"):
+        done = on_a_host("install.sh", tmp_path, CERTIFICATES="certificates")
+        assert done.returncode == 0, done.stderr
+        file.write_text(entered)
+    on_a_host("install.sh", tmp_path, CERTIFICATES="certificates")
+    kept = {path.name: path.read_text() for path in file.parent.glob("haproxy.cfg.*")}
+    assert kept == {"haproxy.cfg.~1~": "first", "haproxy.cfg.~2~": "second"}
+
+
+def test_a_site_of_an_earlier_version_has_one_line_for_the_haproxy_of_its_controllers(tmp_path: Path) -> None:
+    file = host_to_install(tmp_path)
+    file.parent.mkdir()
+    file.write_text(BALANCER.read_text(encoding="utf-8"), encoding="utf-8")
+    upgrading = PAGE.partition("\n## Upgrading\n")[2].partition("\n## ")[0]
+    (line,) = re.findall(r"`(\S[^`]* /etc/haproxy/haproxy\.cfg)`", upgrading)
+    subprocess.run(["bash", "-euc", line.replace("/etc/", f"{tmp_path}/etc/")], cwd=tmp_path, check=True)
+    assert file.read_text(encoding="utf-8") == "".join(
+        path.read_text(encoding="utf-8") for path in (BALANCER, FOR_CONTROLLERS)
+    )

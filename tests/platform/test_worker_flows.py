@@ -434,6 +434,15 @@ async def test_what_ec2_does_not_know_any_more_is_terminated(platform: Fleet) ->
     assert (await platform.worker(worker.id)).status is WorkerStatus.RUNNING
 
 
+async def test_a_policy_by_tags_that_denies_it_keeps_no_worker_of_an_instance_that_is_gone(platform: Fleet) -> None:
+    """deploy/iam-policy.json allows the call by tags of the instance, and what does not exist has none."""
+    _, ghost = await standing_workers(platform, 2, ghosts=1)
+    platform.world.inject_fault(HERE, RefuseCalls("TerminateInstances", "UnauthorizedOperation", times=1_000))
+    await platform.people.workers.terminate(ghost.id)
+    await platform.start()
+    await platform.until_status(ghost.id, WorkerStatus.TERMINATED, within=420)
+
+
 # worker-lifecycle.md: licenses
 
 

@@ -10,6 +10,7 @@ from lcm.cloud.errors import (
     CloudThrottledError,
     IncorrectInstanceStateError,
     InstanceNotFoundError,
+    InstanceProtectedError,
     InsufficientCapacityError,
     InvalidCloudRequestError,
     LaunchTokenMismatchError,
@@ -90,7 +91,6 @@ _DENIED_CODES = (
     "AccountDisabled",
     "Blocked",
     "NotAuthorized",
-    "OperationNotPermitted",
     "OptInRequired",
     "UnauthorizedOperation",
 )
@@ -107,6 +107,7 @@ _ERROR_BY_CODE: Final[Mapping[str, type[CloudError]]] = {
     "IncorrectInstanceState": IncorrectInstanceStateError,
     "IncorrectState": IncorrectInstanceStateError,
     "InvalidInstanceID.NotFound": InstanceNotFoundError,
+    "OperationNotPermitted": InstanceProtectedError,
 }
 _UNSUPPORTED: Final = "Unsupported"
 _AUTH_FAILURE: Final = "AuthFailure"

@@ -95,6 +95,10 @@ class CloudAccessDeniedError(CloudRefusedError):
     condition_reason = "Denied"
 
 
+class InstanceProtectedError(CloudAccessDeniedError):
+    """The instance exists and is protected against this call, for example against termination."""
+
+
 class QuotaExceededError(CloudRefusedError):
     """A quota of the account is reached."""
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Leader, Transaction
+    from lcm.control_plane.store.port import StoredDocument
     from lcm.model.booking.licenses import LicenseRoom
     from lcm.model.booking.progress import WorkerChoice
     from lcm.model.booking.record import BookingOccurrence
@@ -71,6 +72,7 @@ IDLE_SECONDS = 30.0
 _MAX_REASON = 500
 _MAX_WORKERS_AT_ONCE = 10
 """Workers that one commit books or launches: launches are staggered."""
+_DECODED_PER_TURN = 200
 
 
 class BookingProgressService:
@@ -149,6 +151,7 @@ class BookingProgressService:
                 await end_seats(self._context.unit_of_work, leader, found, occurrence)
 
         async def attempt(tx: Transaction) -> Booking:
+            self._future.begin_attempt()
             booking = await tx.booking(found.id)
             given_back = False
             for occurrence in booking.occurrences:
@@ -160,7 +163,9 @@ class BookingProgressService:
                 await give_back_workers(tx, booking)
             return tx.save_booking(booking, "booking_advanced", _step_text(booking), status=booking.status.value)
 
-        return await self._context.unit_of_work.run_fenced(leader, attempt)
+        after = await self._context.unit_of_work.run_fenced(leader, attempt)
+        self._future.committed()
+        return after
 
 
 def _step_text(booking: Booking) -> str:
@@ -195,6 +200,7 @@ class FutureClasses:
         self._context = context
         self._calendar: int | None = None  # its revision
         self._assessed: dict[tuple[str, int], tuple[datetime, datetime]] = {}  # when, and the start of the class
+        self._in_attempt: dict[tuple[str, int], tuple[datetime, datetime]] = {}  # the same, not committed yet
         self._reader: CalendarReader | None = None
 
     async def begin(self, bookings: Sequence[Booking], now: datetime) -> None:
@@ -210,6 +216,14 @@ class FutureClasses:
         last = max((part.ends_at for part in soon), default=now)
         self._reader = CalendarReader(self._context, now, last, now)
 
+    def begin_attempt(self) -> None:
+        """Begin to assess the classes of one booking, perhaps anew: what an earlier attempt found was not stored."""
+        self._in_attempt = {}
+
+    def committed(self) -> None:
+        """What was found in the attempt is stored."""
+        self._assessed |= self._in_attempt
+
     async def assess(self, booking: Booking, occurrence: BookingOccurrence, now: datetime) -> BookingOccurrence:
         """The class with what it would lack, if that is due."""
         key = (booking.id, occurrence.number)
@@ -218,7 +232,7 @@ class FutureClasses:
         if not _is_soon(occurrence, now) or recent:
             return occurrence
         after = await assess_future(self._context, booking, occurrence, now, self._reader)
-        self._assessed[key] = (now, occurrence.starts_at)
+        self._in_attempt[key] = (now, occurrence.starts_at)
         return after
 
 
@@ -266,6 +280,7 @@ async def _keep_going(
     context: ControlPlaneContext, tx: Transaction, booking: Booking, occurrence: BookingOccurrence
 ) -> BookingOccurrence:
     """A class that warms up or takes place has its workers and its seats."""
+    await tx.read_calendar()  # before what is counted: one that takes workers or licenses takes its turn from here
     hold = (await tx.fleet()).hold
     if hold is not None and hold.active(tx.earliest_now):
         missing = f"the fleet is on hold by {hold.by}: nothing will be started before its release"
@@ -279,22 +294,37 @@ async def _keep_going(
 
 
 async def _choose(context: ControlPlaneContext, tx: Transaction, booking: Booking, until: datetime) -> WorkerChoice:
-    pool = (await context.settings()).scaling.license_pool_size
-    region = {} if pool else {"aws_region": [booking.aws_region]}  # workers of all regions take licenses of one pool
-    where = Where(any_of=region, none_of={"status": [WorkerStatus.TERMINATED.value]})
-    listed = [stored async for stored in find_all(tx.store, WORKERS, where)]
+    region, ended = [booking.aws_region], [WorkerStatus.TERMINATED.value]
+    there = Where(any_of={"aws_region": region}, none_of={"status": ended})
+    listed = [stored async for stored in find_all(tx.store, WORKERS, there)]
     mark = booking.id.encode()
     mine = [worker for each in listed if mark in each.body and (worker := listed_or_skip(tx, each)) is not None]
     choice = await choose_among(context, booking, mine, 0, until, tx.now)
     if len(choice.serving) == booking.workers:
         return choice  # it needs no others, and they need not be decoded
-    others = {each.id: listed_or_skip(tx, each) for each in listed if mark not in each.body}
-    workers = [*mine, *(worker for worker in others.values() if worker is not None)]
+    others = [each for each in listed if mark not in each.body]
+    if (await context.settings()).scaling.license_pool_size:  # workers of all regions take licenses of one pool
+        elsewhere = Where(none_of={"aws_region": region, "status": ended})
+        others += [stored async for stored in find_all(tx.store, WORKERS, elsewhere)]
+    workers = [*mine, *await _decoded(tx, others)]
     readable = {worker.id for worker in workers}
-    unreadable = [
-        each for each in listed if each.id not in readable and stored_region(each) in ("", booking.aws_region)
-    ]
+    unreadable = {
+        each.id
+        for each in (*listed, *others)
+        if each.id not in readable and stored_region(each) in ("", booking.aws_region)
+    }
     return await choose_among(context, booking, workers, len(unreadable), until, tx.now)
+
+
+async def _decoded(tx: Transaction, listed: Sequence[StoredDocument]) -> list[Worker]:
+    """Those that can be read. There may be thousands: others are served meanwhile."""
+    found: list[Worker] = []
+    for number, stored in enumerate(listed):
+        if number and number % _DECODED_PER_TURN == 0:
+            await asyncio.sleep(0)
+        worker = listed_or_skip(tx, stored)
+        found += [] if worker is None else [worker]
+    return found
 
 
 async def choose_among(

@@ -43,8 +43,10 @@ async def book_workers(
     token = context.scale_up_license
     if (await context.settings()).scaling.license_pool_size and any(not takes_license(each) for each in choice.booked):
         await tx.take_calendar()  # what else takes a license of the pool takes its turn
+    joining = {each.id for each in choice.booked}
     for worker in (*choice.serving, *choice.booked):
-        gets_license_token = token is not None and gets_token(worker, booking)
+        # One that serves the class got it when it was booked. If it has none now, a person has taken it off.
+        gets_license_token = token is not None and worker.id in joining and gets_token(worker, booking)
         after = booked_worker(worker, booking, occurrence, tx.now, gets_token=gets_license_token)
         if gets_license_token and token is not None:
             await store_secrets(tx, context.secret_box, worker.id, {LICENSE_TOKEN: token.get_secret_value()})

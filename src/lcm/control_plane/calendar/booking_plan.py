@@ -145,8 +145,9 @@ async def _plan_step(
     stopped = [each for each in choice.serving if each.desired_status is DesiredStatus.STOPPED]
     taken = [*stopped, *choice.booked]
     has_token = context.scale_up_license is not None
+    joining = {each.id for each in choice.booked}
     for worker in taken:
-        gets_license_token = has_token and gets_token(worker, booking)
+        gets_license_token = has_token and worker.id in joining and gets_token(worker, booking)
         region.put(booked_worker(worker, booking, occurrence, now, gets_token=gets_license_token))
     for worker in launched:
         region.put(worker)

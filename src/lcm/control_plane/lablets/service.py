@@ -216,10 +216,11 @@ class LabletService:
                 changes["owner"] = ""  # it proved somebody in another team
             if all(getattr(lablet, name) == value for name, value in changes.items()):
                 return lablet
-            after = updated_record(lablet, tx.now, **changes)
+            end: dict[str, Any] = {}
             if lablet.team != team.id:
-                after = await admit_assigned(tx, after)
+                end = await admit_assigned(tx, lablet, team.id)
                 await revoke_all(tx, lablet.id)  # those who hold its links are people of the other team
+            after = updated_record(lablet, tx.now, bump_generation=bool(end), **changes, **end)
             return tx.save_lablet(after, "assigned", team=team.name, owner=after.owner_name)
 
         return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)

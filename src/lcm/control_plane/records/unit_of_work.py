@@ -225,22 +225,27 @@ class Transaction:
         """
         if self._on_calendar:
             return
-        await self.depend_on_calendar()
-        assert self._calendar is not None
+        calendar, revision = await self.read_calendar()
         self._on_calendar = True
-        calendar, revision = self._calendar
         after = calendar.model_copy(update={"changes": calendar.changes + 1})
         self._guards.pop((CALENDAR.name, CALENDAR.name), None)  # it is written
         self._writes.append(Put(CALENDAR, CALENDAR.name, after.model_dump_json().encode(), revision))
 
     async def depend_on_calendar(self) -> None:
         """Read the calendar. The commit conflicts if anything that bookings depend on changes meanwhile."""
-        if self._calendar is not None:
-            return
-        stored = await self.store.get(CALENDAR, CALENDAR.name)
-        state = CalendarState() if stored is None else CalendarState.model_validate_json(stored.body)
-        self._calendar = (state, None if stored is None else stored.revision)
-        self._guard(CALENDAR, CALENDAR.name, self._calendar[1])
+        _, revision = await self.read_calendar()
+        self._guard(CALENDAR, CALENDAR.name, revision)
+
+    async def read_calendar(self) -> tuple[CalendarState, int | None]:
+        """The calendar and its revision, read once. The commit depends on it only if the attempt takes its turn later.
+
+        For an attempt that finds out from what it reads next whether it has to.
+        """
+        if self._calendar is None:
+            stored = await self.store.get(CALENDAR, CALENDAR.name)
+            state = CalendarState() if stored is None else CalendarState.model_validate_json(stored.body)
+            self._calendar = (state, None if stored is None else stored.revision)
+        return self._calendar
 
     def require_unchanged(self, documents: Iterable[tuple[Kind, StoredDocument]]) -> None:
         """Make the commit depend on documents that were read in this attempt."""

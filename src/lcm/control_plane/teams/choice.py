@@ -96,14 +96,14 @@ async def admit(tx: Transaction, lablet: Lablet) -> Lablet:
     return lablet
 
 
-async def admit_assigned(tx: Transaction, lablet: Lablet) -> Lablet:
-    """The lablet that comes to a team. It counts there as a new one does, unless it has ended."""
-    stored, team = await read_team(tx, lablet.team)
-    if lablet.status not in FINAL_LABLET_STATUSES:
-        await _check_max_lablets(tx, team)
-        lablet = _with_end(lablet, team, tx.now)
+async def admit_assigned(tx: Transaction, lablet: Lablet, team_id: str) -> dict[str, Any]:
+    """What changes of the end of a lablet that comes to a team. It counts there as a new one, unless it has ended."""
+    stored, team = await read_team(tx, team_id)
     _add_to(tx, stored, team)
-    return lablet
+    if lablet.status in FINAL_LABLET_STATUSES:
+        return {}
+    await _check_max_lablets(tx, team)
+    return _changed_end(lablet, team, tx.now)
 
 
 async def add_to_team(tx: Transaction, team_id: str) -> None:
@@ -148,14 +148,14 @@ async def read_team(tx: Transaction, team_id: str) -> tuple[StoredDocument, Team
     return stored, Team.model_validate_json(stored.body)
 
 
-def _with_end(lablet: Lablet, team: Team, now: datetime) -> Lablet:
+def _changed_end(lablet: Lablet, team: Team, now: datetime) -> dict[str, Any]:
     """Assigned lablets end after `max_lifetime_minutes` at the latest, counted from now or from their later start.
 
     One that has run for longer is not ended at once: whoever uses it may not have heard of the team.
     """
     most = team.limits.max_lifetime_minutes
     if most is None:
-        return lablet
+        return {}
     latest = max(now, lablet.starts_at or now) + timedelta(minutes=most)
     changes: dict[str, Any] = {}
     if lablet.ends_at is not None:
@@ -164,7 +164,7 @@ def _with_end(lablet: Lablet, team: Team, now: datetime) -> Lablet:
         changes["time_to_live_minutes"] = min(most, lablet.time_to_live_minutes or most)
     elif lablet.expires_at is None or lablet.expires_at > latest:
         changes["ends_at"] = latest
-    return lablet.model_copy(update=changes)
+    return {name: value for name, value in changes.items() if getattr(lablet, name) != value}
 
 
 def _within_lifetime(lablet: Lablet, team: Team) -> Lablet:

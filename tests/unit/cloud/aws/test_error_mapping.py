@@ -34,7 +34,7 @@ CODES: list[tuple[str, int, type[errors.CloudError]]] = [
     ("RequestExpired", 400, errors.CloudAuthenticationError),
     ("InvalidClientTokenId", 403, errors.CloudAuthenticationError),
     ("SignatureDoesNotMatch", 403, errors.CloudAuthenticationError),
-    ("OperationNotPermitted", 400, errors.CloudAccessDeniedError),
+    ("OperationNotPermitted", 400, errors.InstanceProtectedError),
     ("OptInRequired", 401, errors.CloudAccessDeniedError),
     ("Blocked", 400, errors.CloudAccessDeniedError),
     ("ExpiredTokenException", 403, errors.CloudAuthenticationError),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import SecretStr
 
+from lcm.control_plane.bookings import progress
 from lcm.control_plane.bookings.progress import BookingProgressService
+from lcm.control_plane.bookings.workers import book_workers
 from lcm.control_plane.calendar.booking_plan import plan_booking_steps
 from lcm.control_plane.records.unit_of_work import Leader
 from lcm.control_plane.secrets.worker_secrets import LICENSE_TOKEN, read_secret
@@ -75,3 +77,42 @@ async def test_a_worker_of_an_earlier_class_gets_the_token_of_new_workers(exam: 
     context = exam.plane.services.context
     secret = await read_secret(context.store, context.secret_box, worker.id, LICENSE_TOKEN)
     assert secret.reveal() == "token"
+
+
+@pytest.mark.parametrize("limit", ["license_pool_size", "max_workers_per_region"])
+async def test_limits_hold_that_changed_while_workers_were_chosen(
+    exam: School, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """The same goes for a scale-up or a booking then: all of them take turns with the calendar."""
+
+    async def set_limits(**limits: int) -> None:
+        assert (await exam.plane.ask("PATCH", "/api/settings", role=ADMIN, json={"scaling": limits})).status_code == 200
+
+    await set_limits(license_pool_size=2)
+    await exam.book("test", definition="exam", seats=2, learners=[])
+    await exam.wait_until("warm_up_at")
+    changed = False
+
+    async def book_late(*about: Any) -> None:
+        nonlocal changed
+        if not changed:
+            changed = True
+            await set_limits(**{limit: 1})
+        await book_workers(*about)
+
+    monkeypatch.setattr(progress, "book_workers", book_late)
+    context = replace(exam.plane.services.context, scale_up_license=SecretStr("token"))
+    await BookingProgressService(context).advance(Leader("scheduler", 5), clock.now())
+    assert len(await exam.workers()) == 1
+
+
+async def test_a_license_that_a_person_takes_off_a_booked_worker_stays_off(exam: School) -> None:
+    await exam.book("test", definition="exam", seats=1, learners=[])
+    await exam.wait_until("warm_up_at")
+    await advance(exam)
+    (worker,) = await exam.booked()
+    assert worker.has_license_token
+    path = f"/api/workers/{worker.id}"
+    assert (await exam.plane.ask("PATCH", path, json={"license_token": None})).status_code == 200
+    await advance(exam)
+    assert tokens(await exam.booked()) == 0

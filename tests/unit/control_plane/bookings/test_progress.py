@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lcm.control_plane.bookings import progress
 from lcm.control_plane.records.kinds import ALERT, LABLETS, WORKERS, find_all
 from lcm.core import clock
 from lcm.model.access import Role
@@ -204,6 +205,29 @@ async def test_a_lowered_limit_is_named_the_day_before(school: School) -> None:
     assert occurrence["at_risk"]["missing"] == "workers: 3 would be needed, 2 are allowed"
     await school.set_limit(3)
     assert (await school.advance())["at_risk"] is None
+
+
+async def test_what_a_class_lacks_is_stored_also_if_the_first_commit_conflicts(
+    school: School, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booking = await school.book()
+    await school.set_limit(2)
+    unit_of_work = school.plane.services.context.unit_of_work
+    original, touched = progress.assess_future, False
+
+    async def touch(tx: Transaction) -> None:
+        found = await tx.booking(booking["id"])
+        tx.save_booking(found.model_copy(update={"learners": ("bert",)}), "touched")
+
+    async def assess(*about: Any) -> Any:
+        nonlocal touched
+        if not touched:
+            touched = True
+            await unit_of_work.run(SYSTEM, touch)
+        return await original(*about)
+
+    monkeypatch.setattr(progress, "assess_future", assess)
+    assert (await school.advance())["at_risk"]["missing"] == "workers: 3 would be needed, 2 are allowed"
 
 
 async def test_a_fleet_on_hold_starts_nothing_and_says_so(school: School) -> None:

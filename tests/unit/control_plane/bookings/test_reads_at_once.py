@@ -6,9 +6,10 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lcm.control_plane.bookings import admission, protection
+from lcm.control_plane.bookings import admission, progress, protection
 from lcm.control_plane.bookings.admission import read_live
 from lcm.control_plane.read_gate import MAX_RUNNING
+from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.core import clock
 from lcm.model.access import Role
@@ -19,7 +20,7 @@ from tests.unit.control_plane.bookings.test_walk_ins import Class, class_
 if TYPE_CHECKING:
     import pytest
 
-    from lcm.control_plane.store.port import StoredDocument
+    from lcm.control_plane.store.port import DocumentPage, Kind, StoredDocument
     from lcm.model.worker.record import Worker
 
 __all__ = ["class_", "school"]  # the fixtures
@@ -125,3 +126,58 @@ async def test_a_class_that_has_its_workers_decodes_no_others(school: School, mo
     monkeypatch.setattr(Transaction, "listed_worker", counted)
     await school.advance()
     assert decoded == WORKERS_NEEDED, "each of its own once"
+
+
+async def test_a_class_reads_other_regions_only_if_it_lacks_workers_and_licenses_are_limited(
+    school: School, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a pool of licenses, workers of all regions count; a class that has its workers takes none of it."""
+    body = {"scaling": {"license_pool_size": 9, "max_workers_per_region": WORKERS_NEEDED + 8}}
+    assert (await school.plane.ask("PATCH", "/api/settings", role=Role.ADMIN, json=body)).status_code == 200
+    mine = await school.warm_up()
+    elsewhere = await school.plane.create("elsewhere", template_name="micro", aws_region="us-east-1")
+    read: set[str] = set()
+    store = school.plane.services.context.store
+    original = store.find
+
+    async def find(kind: Kind, *about: Any, **options: Any) -> DocumentPage:
+        page = await original(kind, *about, **options)
+        if kind is WORKERS:
+            read.update(each.id for each in page.items)
+        return page
+
+    monkeypatch.setattr(store, "find", find)
+    await school.advance()
+    assert read == {each.id for each in mine}
+    await school.plane.report(mine[0].model_dump(mode="json"), "FAILED")
+    await school.advance()
+    assert elsewhere["id"] in read
+
+
+async def test_others_are_served_while_workers_are_decoded(school: School, monkeypatch: pytest.MonkeyPatch) -> None:
+    await school.set_limit(WORKERS_NEEDED + 8)
+    for number in range(4):
+        await school.plane.create(f"other{number}", template_name="small")
+    await school.book()
+    await school.wait_until("warm_up_at")
+    monkeypatch.setattr(progress, "_DECODED_PER_TURN", 2)
+    turns, decoded_at = 0, []
+
+    async def serve() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    original = Transaction.listed_worker
+
+    def listed(tx: Transaction, stored: StoredDocument) -> Worker:
+        decoded_at.append(turns)
+        return original(tx, stored)
+
+    monkeypatch.setattr(Transaction, "listed_worker", listed)
+    serving = asyncio.create_task(serve())
+    await school.advance()
+    serving.cancel()
+    assert len(decoded_at) == 4
+    assert len(set(decoded_at)) == 2, "two at a turn"

@@ -255,6 +255,26 @@ async def _take_a_turn(tx: Transaction) -> None:
     await tx.take_calendar()  # all of them write it
 
 
+@pytest.mark.parametrize(("takes", "times"), [(False, 1), (True, 2)])
+async def test_only_who_takes_a_turn_loses_it_to_a_change_since_the_calendar_was_read(
+    desk: Desk, *, takes: bool, times: int
+) -> None:
+    attempts = 0
+
+    async def attempt(tx: Transaction) -> None:
+        nonlocal attempts
+        attempts += 1
+        await tx.read_calendar()
+        if attempts == 1:
+            await desk.unit_of_work.run(ANNA, _take_a_turn)
+        if takes:
+            await tx.take_calendar()
+        tx.audit("counted", "fleet", "")
+
+    await desk.unit_of_work.run(ANNA, attempt)
+    assert attempts == times
+
+
 async def test_a_long_attempt_outlasts_a_burst_of_short_ones(desk: Desk) -> None:
     """Admission reads for many milliseconds, and each commit of another control plane makes it run again."""
     loop = asyncio.get_running_loop()

@@ -78,3 +78,23 @@ async def test_an_earlier_end_stays(world: LabletWorld) -> None:
     before = await runs(world, time_to_live_minutes=24 * 60 + 20.0)
     lablet = await assigned(world, before)
     assert (lablet["time_to_live_minutes"], lablet["ends_at"]) == (before["time_to_live_minutes"], None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "changes"),
+    [({}, True), ({"time_to_live_minutes": 10_000.0}, True), ({"time_to_live_minutes": 24 * 60 + 20.0}, False)],
+)
+async def test_another_end_is_a_change_of_what_is_desired(
+    world: LabletWorld, facts: dict[str, Any], *, changes: bool
+) -> None:
+    """As with an extension: whoever waits to try something again does so at once."""
+    before = await runs(world, **facts)
+    after = await assigned(world, before)
+    assert (after["version"], after["generation"]) == (before["version"] + 1, before["generation"] + changes)
+
+
+@pytest.mark.parametrize(("minutes", "changes"), [(10_000.0, True), (30.0, False)])
+async def test_another_time_to_live_is_one_too(world: LabletWorld, minutes: float, *, changes: bool) -> None:
+    before = await world.make("new", time_to_live_minutes=minutes)
+    after = await assigned(world, before)
+    assert (after["version"], after["generation"]) == (before["version"] + 1, before["generation"] + changes)

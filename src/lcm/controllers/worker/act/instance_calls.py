@@ -15,7 +15,7 @@ from lcm.cloud.errors import (
     UnsupportedInZoneError,
 )
 from lcm.controllers.worker.decide.pending import DEFINITE_ERRORS, launch_failed, launched
-from lcm.controllers.worker.decide.shared.instance import instance_call_failed
+from lcm.controllers.worker.decide.shared.instance import instance_call_failed, instance_terminated
 from lcm.controllers.worker.decision import CloudCall, WriteStatus
 from lcm.controllers.worker.memory import AttemptCalls, CapacityRefusal, UnsupportedLaunch
 from lcm.core import clock
@@ -53,7 +53,7 @@ class InstanceCaller:
         self._write_status = write_status
 
     async def change(self, current: ReconcilePass, call: CloudCall) -> Decision | None:
-        """Start, stop or terminate the instance; returns what follows if the call failed."""
+        """Start, stop or terminate the instance; returns what follows if the call failed or settled it."""
         worker = current.worker
         instance_id = worker.instance_id
         assert instance_id is not None
@@ -69,7 +69,7 @@ class InstanceCaller:
                 current.memory.changed_at = clock.boottime()
 
         try:
-            await self._calls.effect(change, authorization=current.authorization)
+            state = await self._calls.effect(change, authorization=current.authorization)
         except NotAuthorizedError:
             raise
         except (CloudError, EffectTimeoutError) as error:
@@ -82,7 +82,7 @@ class InstanceCaller:
         log.info(
             "instance operation requested", worker=worker.id, name=worker.name, call=call.value, instance=instance_id
         )
-        return None
+        return instance_terminated(worker, state, current.observed) if call is CloudCall.TERMINATE else None
 
     async def launch(self, current: ReconcilePass, action: Launch) -> Decision:
         """Launch an instance and record its id; returns what follows."""

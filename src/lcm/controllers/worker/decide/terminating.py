@@ -8,6 +8,7 @@ from lcm.cloud.types import InstanceState
 from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.worker.decide.shared.conditions import POLL_SECONDS, seconds_in_status, stuck
 from lcm.controllers.worker.decide.shared.instance import (
+    ABSENT_RULE,
     BY_CONTROLLER,
     instance_lost,
     instance_not_visible,
@@ -46,10 +47,10 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
         return success(
             "terminating.no_instance", reason, WriteStatus(WorkerStatus.TERMINATED, reason, ActionKind.RECORD, fields)
         )
-    if observed.instance.gone:
-        return instance_lost(worker, observed, policy)
-    decided = _decide(worker, observed, policy, now)
-    if decided.rule.startswith(RULE_PREFIX):
+    decided = (
+        instance_lost(worker, observed, policy) if observed.instance.gone else _decide(worker, observed, policy, now)
+    )
+    if decided.rule.startswith(RULE_PREFIX) or (observed.instance.gone and decided.rule != ABSENT_RULE):
         return decided
     waited = (now - release_bound(worker, policy)).total_seconds()
     if waited > policy.stuck_after:

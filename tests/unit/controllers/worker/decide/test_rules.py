@@ -12,11 +12,17 @@ from unittest.mock import ANY
 import pytest
 from pydantic import ValidationError
 
-from lcm.cloud.errors import CloudOutcomeUnknownError, InstanceNotFoundError
+from lcm.cloud.errors import (
+    CloudAccessDeniedError,
+    CloudOutcomeUnknownError,
+    InstanceNotFoundError,
+    InstanceProtectedError,
+)
+from lcm.cloud.types import InstanceState
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.workers.status_writes import apply_status
 from lcm.controllers.common.actions import ActionKind
-from lcm.controllers.worker.decide.shared.instance import instance_call_failed
+from lcm.controllers.worker.decide.shared.instance import instance_call_failed, instance_terminated
 from lcm.controllers.worker.decision import CloudCall, WriteLicenseStatus, WriteStatus
 from lcm.controllers.worker.deps import Policy
 from lcm.controllers.worker.observe.observation import (
@@ -662,8 +668,35 @@ def test_an_instance_that_is_only_absent_is_terminated_before_its_worker_is() ->
     assert statuses(settled) == [WorkerStatus.TERMINATED]
     for call, observed in ((CloudCall.TERMINATE, observing("running")), (CloudCall.STOP, absent)):
         assert not statuses(instance_call_failed(worker, call, refusal, observed))
+    # A policy that goes by tags denies the call for an instance that does not exist. A protected one does exist.
+    denied = instance_call_failed(worker, CloudCall.TERMINATE, CloudAccessDeniedError("UnauthorizedOperation"), absent)
+    assert statuses(denied) == [WorkerStatus.TERMINATED]
+    protected = InstanceProtectedError("OperationNotPermitted")
+    assert not statuses(instance_call_failed(worker, CloudCall.TERMINATE, protected, absent))
     lost = CloudOutcomeUnknownError("no response")
     assert not statuses(instance_call_failed(worker, CloudCall.TERMINATE, lost, absent))
+    ended = instance_terminated(worker, InstanceState.TERMINATED, absent)
+    assert ended is not None
+    assert statuses(ended) == [WorkerStatus.TERMINATED]
+    assert instance_terminated(worker, InstanceState.SHUTTING_DOWN, absent) is None
+    assert instance_terminated(worker, InstanceState.TERMINATED, observing("running")) is None
+
+
+def test_an_absent_instance_that_cannot_be_terminated_is_stuck_in_the_end() -> None:
+    """worker-lifecycle.md#deadlines: whatever waits has a bound after which it says so."""
+    long_ago = worker_in("TERMINATING", "TERMINATED", status_since=seconds_ago(7_200))
+    assert ConditionType.STUCK in {each.type for each in decided(long_ago, observing("absent")).conditions}
+    now = worker_in("TERMINATING", "TERMINATED", status_since=seconds_ago(60))
+    assert ConditionType.STUCK not in {each.type for each in decided(now, observing("absent")).conditions}
+
+
+def test_a_hold_hides_no_instance_that_is_missing() -> None:
+    """worker-lifecycle.md#hold: observing goes on."""
+    hold = Hold(reason="audit", by="anna", since=NOW)
+    decision = decided(worker_in("RUNNING", "TERMINATED", hold=hold), observing("absent"))
+    assert not calls(decision)
+    [condition] = [each for each in decision.conditions if each.type is ConditionType.INSTANCE_READY]
+    assert (condition.reason, condition.message) == ("InstanceMissing", "EC2 no longer lists the instance")
 
 
 @pytest.mark.parametrize("status", ["DRAINING", "TERMINATING"])

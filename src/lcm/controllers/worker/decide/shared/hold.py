@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.worker.decision import ChangeInstance, CheckIdle, Launch, WriteStatus
 from lcm.core.controller.resources import Outcome
+from lcm.model.worker.conditions import INSTANCE_MISSING
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lcm.controllers.worker.decision import Action, Decision
+    from lcm.controllers.worker.decision import Action, ConditionUpdate, Decision
     from lcm.model.worker.record import Hold
 
 
@@ -34,7 +35,7 @@ def apply_hold(decision: Decision, hold: Hold, now: datetime) -> Decision:
         return decision
     planned = ", ".join(str(action) for action in held)
     after = None if hold.until is None else max(0.0, (hold.until - now).total_seconds())
-    # Conditions of the instance belong to the action that is held.
+    # Conditions of the instance belong to the action that is held, unless they say only what was observed.
     changes_instance = any(isinstance(action, WriteStatus | ChangeInstance | Launch) for action in held)
     return replace(
         decision,
@@ -42,8 +43,12 @@ def apply_hold(decision: Decision, hold: Hold, now: datetime) -> Decision:
         reason=f"on hold by {hold.by} ({hold.reason}); it would: {planned}, because {decision.reason}",
         actions=tuple(allowed),
         held=tuple(held),
-        conditions=() if changes_instance else decision.conditions,
+        conditions=_observed_only(decision) if changes_instance else decision.conditions,
         outcome=Outcome.REQUEUE,
         after=after,
         inputs={**decision.inputs, "without_hold": decision.rule},
     )
+
+
+def _observed_only(decision: Decision) -> tuple[ConditionUpdate, ...]:
+    return tuple(each for each in decision.conditions if each.reason == INSTANCE_MISSING)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.errors import (
+    CloudAccessDeniedError,
     CloudAuthenticationError,
     CloudError,
     CloudRefusedError,
     CloudThrottledError,
     IncorrectInstanceStateError,
     InstanceNotFoundError,
+    InstanceProtectedError,
     InsufficientCapacityError,
 )
 from lcm.cloud.instance_cache import VISIBILITY_GRACE_SECONDS
@@ -53,6 +55,7 @@ _ORPHAN_STATUSES = (
 )
 _LEAVING_STATUSES = (WorkerStatus.DRAINING, WorkerStatus.TERMINATING)
 _RECHECK_SECONDS = 10.0
+ABSENT_RULE = "terminate.absent"
 ABSENT_SECONDS = 60.0
 """Seconds until an instance that EC2 accepted to terminate, and still does not list, is terminated again."""
 RESTART_SECONDS = 60.0
@@ -102,9 +105,9 @@ def _terminate_absent(worker: Worker) -> Decision:
     reason = "EC2 no longer lists the instance; LCM terminates it anyway, because EC2 may only have hidden it"
     terminating = WriteStatus(WorkerStatus.TERMINATING, reason, ActionKind.INTENT)
     before = () if worker.status is WorkerStatus.TERMINATING else (terminating,)
-    missing = instance_ready(False, INSTANCE_MISSING, reason)
+    missing = instance_ready(False, INSTANCE_MISSING, "EC2 no longer lists the instance")
     return wait(
-        "terminate.absent",
+        ABSENT_RULE,
         reason,
         *before,
         ChangeInstance(CloudCall.TERMINATE),
@@ -113,9 +116,24 @@ def _terminate_absent(worker: Worker) -> Decision:
     )
 
 
-def _gone_as_desired(worker: Worker) -> Decision:
+def _says_that_there_is_none(error: Exception) -> bool:
+    """Whether the refusal fits an instance that does not exist, which its absence has proven before.
+
+    Permissions may depend on tags of the instance. One that does not exist has none, so that the call is denied.
+    """
+    is_denied = isinstance(error, CloudAccessDeniedError) and not isinstance(error, InstanceProtectedError)
+    return isinstance(error, InstanceNotFoundError) or is_denied
+
+
+def instance_terminated(worker: Worker, state: InstanceState, observed: Observation | None) -> Decision | None:
+    """What follows from the response to a termination: an instance that EC2 does not list may be terminated already."""
+    ended = state is InstanceState.TERMINATED and _is_absent(observed)
+    return _gone_as_desired(worker, "EC2 says that the instance is terminated") if ended else None
+
+
+def _gone_as_desired(worker: Worker, reason: str = "the instance is gone, as desired") -> Decision:
     write = _terminated(worker, BY_CONTROLLER, "terminated on request", ActionKind.RECORD)
-    return success("gone.terminated", "the instance is gone, as desired", write)
+    return success("gone.terminated", reason, write)
 
 
 def instance_shutting_down(worker: Worker, observed: Observation) -> Decision:
@@ -266,8 +284,8 @@ def instance_call_failed(
     worker: Worker, call: CloudCall, error: Exception, observed: Observation | None = None
 ) -> Decision:
     """A definite rejection is reported; if the outcome is unknown, the instance is observed first."""
-    if call is CloudCall.TERMINATE and isinstance(error, InstanceNotFoundError) and _is_absent(observed):
-        return _gone_as_desired(worker)
+    if call is CloudCall.TERMINATE and _is_absent(observed) and _says_that_there_is_none(error):
+        return _gone_as_desired(worker, f"EC2 does not list the instance any more, and says: {error}")
     if call is CloudCall.START and isinstance(error, InsufficientCapacityError):
         reason = f"EC2 has no capacity to start the instance: {error}"
         conditions = (instance_ready(False, "NoCapacity", reason), waiting_for(error.condition_reason, reason))
