@@ -45,6 +45,7 @@ class ScriptedProvider:
         self.down = False
         self.token_error: dict[str, Any] | None = None
         self.with_refresh_token = True
+        self.renews_id_token = True  # whether a refresh brings an ID token too
         self.device_answer = "authorization_pending"  # "approved", or another error code
         self.device_refusal: dict[str, Any] | None = None
         self.device_interval = 5.0
@@ -163,7 +164,10 @@ class ScriptedProvider:
             return httpx.Response(400, json={"error": "invalid_grant"})
         else:
             self._refresh_tokens.remove(fields["refresh_token"])
-        return httpx.Response(200, json=self._tokens(nonce))
+        issued = self._tokens(nonce)
+        if fields["grant_type"] == "refresh_token" and not self.renews_id_token:
+            del issued["id_token"]
+        return httpx.Response(200, json=issued)
 
     def _tokens(self, nonce: str | None) -> dict[str, Any]:
         claims = {

@@ -107,7 +107,12 @@ class NameLookups:
             loop = asyncio.get_running_loop()
             found = self._running[host] = loop.create_future()
             # A daemon: the process must be able to end while a name server hangs.
-            Thread(target=self._work, args=(loop, found, host, port), name=f"lookup {host}", daemon=True).start()
+            thread = Thread(target=self._work, args=(loop, found, host, port), name=f"lookup {host}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no thread is left
+                del self._running[host]
+                raise OSError(f"{host} cannot be resolved now: {error}") from error
         return await asyncio.shield(found)
 
     def _work(

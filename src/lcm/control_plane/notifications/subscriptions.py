@@ -136,7 +136,8 @@ class SubscriptionService:
             before, revision = await _read(tx.store, subscription_id)
             after = _edited(before, request)
             if request.filter is not None:
-                after = after.model_copy(update={"filter": await _with_team_ids(tx.store, request.filter)})
+                selected = before.filter.selector.teams
+                after = after.model_copy(update={"filter": await _with_team_ids(tx.store, request.filter, selected)})
             if after == before and request.url is None:
                 return before
             after = after.model_copy(update={"updated_at": tx.now})
@@ -307,9 +308,9 @@ def _unreadable(subscription_id: str, now: datetime) -> Subscription:
     )
 
 
-async def _with_team_ids(store: Store, wanted: AlertFilter) -> AlertFilter:
-    """The filter with the ids of its teams, whose names may change."""
-    teams = await find_team_ids(store, wanted.selector.teams, "filter.selector.teams")
+async def _with_team_ids(store: Store, wanted: AlertFilter, selected: Sequence[str] = ()) -> AlertFilter:
+    """The filter with the ids of its teams, whose names may change; of those `selected` before, some may be gone."""
+    teams = await find_team_ids(store, wanted.selector.teams, "filter.selector.teams", selected=selected)
     return wanted.model_copy(update={"selector": wanted.selector.model_copy(update={"teams": teams})})
 
 

@@ -16,10 +16,19 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store
 
 
-async def find_team_ids(store: Store, references: Iterable[str], field: str) -> tuple[str, ...]:
-    """The ids of teams that are given by name or id in a field of a request; one that does not exist is rejected."""
+async def find_team_ids(
+    store: Store, references: Iterable[str], field: str, *, selected: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """The ids of teams that are given by name or id in a field of a request; one that does not exist is rejected.
+
+    Ids that the field has already, `selected`, are accepted: whoever changes something else sends them back.
+    """
     found: list[str] = []
+    present = frozenset(selected)
     for reference in references:
+        if reference in present:
+            found.append(reference)
+            continue
         stored = await store.get(TEAMS, reference) or await store.get_unique(TEAMS, "name", reference)
         if stored is None:
             detail = f"{field}: there is no team {reference}; lcm teams list shows the existing ones"

@@ -136,6 +136,7 @@ class Finding:
     subject: AlertSubject
     detail: str = ""
     due: datetime | None = None  # when it takes effect, if that is known
+    event: str = ""  # what takes effect then: EC2's word for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +273,8 @@ def _worker_findings(worker: Worker | None, reason: str) -> dict[tuple[AlertType
         found = find_condition(worker.conditions, kind)
         if found is not None and found.status is ConditionStatus.TRUE:
             announced = worker.maintenance if kind is ConditionType.MAINTENANCE else None
-            due = None if announced is None else announced.not_before
-            findings[alert_type, worker.id] = Finding(worker_subject(worker), found.message or found.reason, due)
+            due, event = (None, "") if announced is None else (announced.not_before, announced.code)
+            findings[alert_type, worker.id] = Finding(worker_subject(worker), found.message or found.reason, due, event)
     return findings
 
 
@@ -282,8 +283,9 @@ def _changes(
 ) -> Iterator[AlertChange]:
     """Resolved ones first: a worker that was stuck and has failed is no longer stuck.
 
-    What was brought forward is raised once more: whoever planned for the first date must hear of it. Where a subject is
-    edited meanwhile, whoever selects it no more must not wait for an end of which they never hear.
+    What was brought forward, or comes before what was announced first, is raised once more: whoever planned for the
+    first date must hear of it. Where a subject is edited meanwhile, whoever selects it no more must not wait for an end
+    of which they never hear.
     """
     for (alert_type, _), finding in ((key, each) for key, each in before.items() if key not in after):
         subject = finding.subject
@@ -293,8 +295,9 @@ def _changes(
     for key, finding in after.items():
         earlier = before[key].due if key in before else None
         if earlier is not None and finding.due is not None and finding.due < earlier:
-            text = f"brought forward from {earlier:%Y-%m-%d %H:%M} UTC: {finding.detail}"
-            yield AlertChange(key[0], AlertState.RAISED, Finding(finding.subject, text, finding.due))
+            moved = f"brought forward from {earlier:%Y-%m-%d %H:%M} UTC: " if finding.event == before[key].event else ""
+            text = f"{moved}{finding.detail}"
+            yield AlertChange(key[0], AlertState.RAISED, Finding(finding.subject, text, finding.due, finding.event))
         old = before[key].subject if key in before else finding.subject
         if old != finding.subject:
             gone = Finding(old, "it goes on, but its name, team, template or tags were changed")

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from lcm.cli.commands.calendar.bookings import _admitted, _preview_lines
+from lcm.cli.commands.calendar.bookings import _admitted, _preview_lines, extend_booking, move_booking
 from lcm.cli.errors import CommandError
-from lcm.client.errors import BookingRefusedError
+from lcm.cli.runtime.client_factory import DryRunStopError
+from lcm.client.errors import ApiError, BookingRefusedError, NotFoundError
 from lcm.control_plane.bookings.proposals import describe_refusal
-from lcm.model.booking.requests import BookingPreview, BookingShortage, FreeTime
+from lcm.control_plane.http.openapi import load_examples
+from lcm.model.booking.record import Booking
+from lcm.model.booking.requests import BookingChangePreview, BookingPreview, BookingShortage, FreeTime
 from lcm.model.booking.times import to_wall_time
 from lcm.model.calendar.admission import Admission, Resource, Shortage
 from tests.support.records.workers import NOW
 
 if TYPE_CHECKING:
-    from lcm.model.booking.record import Booking
+    from collections.abc import AsyncIterator
+
+    from lcm.cli.runtime.session import Session
 
 ZONE = "Asia/Kolkata"
 
@@ -81,3 +87,44 @@ def test_no_other_time_helps_if_no_template_is_large_enough() -> None:
     reason = "templates: no enabled template is large enough for a seat; add or enable one"
     refused = BookingPreview(confirmed=False, reason=reason, definition="bgp@1", aws_region="eu-west-1", seats=3)
     assert _preview_lines(refused) == [reason]
+
+
+class EarlierBookings:
+    """The bookings of a control plane without previews of changes."""
+
+    def __init__(self, answer: ApiError) -> None:
+        self._answer = answer
+        self._booking = Booking.model_validate(load_examples()["Booking"])
+
+    async def list(self, **_: object) -> AsyncIterator[Booking]:
+        yield self._booking
+
+    async def preview_extension(self, *_: object) -> BookingChangePreview:
+        raise self._answer
+
+    preview_move = preview_extension
+
+    async def extend(self, *_: object) -> Booking:
+        raise DryRunStopError("POST", "/api/bookings/b-1/extend", {})
+
+    move = extend
+
+
+@pytest.mark.parametrize("moves", [False, True])
+async def test_a_dry_run_at_a_control_plane_without_previews_shows_what_would_be_sent(moves: bool) -> None:
+    async def run(answer: ApiError) -> list[tuple[str, str]]:
+        bookings = EarlierBookings(answer)
+        fake = SimpleNamespace(client=SimpleNamespace(bookings=bookings), dry_run=True, forecast=[])
+        session, name = cast("Session", fake), load_examples()["Booking"]["name"]
+        start = "2026-11-16T09:00"
+        change = move_booking(session, name, 1, start) if moves else extend_booking(session, name, "30m", 1)
+        with pytest.raises(DryRunStopError):
+            await change
+        return session.forecast
+
+    text = "this control plane cannot preview it: whether it fits is known when it is sent"
+    absent = NotFoundError(404, "not_found", "/api/bookings/b-1/extend/preview does not exist")
+    for answer in (absent, ApiError(405, "method_not_allowed", "POST is not supported here")):
+        assert await run(answer) == [("then", text)]
+    with pytest.raises(NotFoundError, match="has no class 1"):
+        await run(NotFoundError(404, "not_found", "ccna has no class 1"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from lcm.control_plane.auth.seats.tries import MAX_ADDRESSES_PER_LINK, MAX_TRIES
 from lcm.control_plane.auth.security_log import SecurityLog
 from lcm.control_plane.auth.session_record import storage_key
 from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.control_plane.records.kinds import AUDIT, LABLETS, SEAT_LINKS, SEAT_SESSIONS, SEAT_TRIES
 from lcm.core import clock
 from tests.support.records.lablet_records import ANNA, LabletDesk
@@ -27,6 +29,7 @@ from tests.support.records.unreadable import make_unreadable
 
 if TYPE_CHECKING:
     from lcm.control_plane.auth.seats.sessions import SeatSession
+    from lcm.control_plane.secrets.encryption import Secret
     from lcm.control_plane.store.port import Kind
     from lcm.model.lablet.record import Lablet
     from lcm.model.lablet.seat_link import SeatLink
@@ -267,6 +270,31 @@ async def test_a_lablet_has_a_limited_number_of_links() -> None:
         await seats.link(lablet)
     with pytest.raises(ProblemError, match="which is the limit"):
         await seats.link(lablet)
+
+
+@pytest.mark.parametrize("of_a_class", [False, True])
+async def test_a_form_that_is_sent_again_at_the_limit_replaces_its_link(of_a_class: bool) -> None:
+    """The code of the first answer is lost: without another link nobody could use the seat."""
+    seats, lablet = await Seats().begin()
+    for _ in range(MAX_LINKS_PER_LABLET - 1):
+        await seats.link(lablet)
+    form = IdempotencyKey("anna", "form", b"POST /seat-links")
+
+    async def send() -> tuple[SeatLink, Secret]:
+        if of_a_class:
+            return (await seats.links.create_many(ANNA, [lablet], clock.now() + HOUR, form))[lablet.id]
+        return await seats.links.create(ANNA, lablet, None, form)
+
+    sent = [await send() for _ in range(3)]
+    listed = {each.id: each for each in (await seats.links.page(lablet.id)).items}
+    assert [listed[link.id].revoked_at is None for link, _ in sent] == [False, False, True]
+    assert (await seats.sessions.open(sent[-1][1].reveal().partition("#")[2], HERE)).caller.lablet_id == lablet.id
+    with pytest.raises(ProblemError, match="which is the limit"):
+        await seats.link(lablet)
+    for _ in range(MAX_LINKS_PER_LABLET):
+        with suppress(ProblemError, KeyError):
+            await send()
+    assert len((await seats.links.page(lablet.id, limit=1000)).items) == 2 * MAX_LINKS_PER_LABLET
 
 
 async def test_leaving_forgets_the_seat_in_this_browser() -> None:

@@ -137,3 +137,18 @@ def test_names_whose_servers_hang_delay_no_other_and_keep_one_thread_each() -> N
             runner.run(asyncio.wait_for(scenario(), 60))
     finally:
         released.set()
+
+
+async def test_a_host_whose_lookup_finds_no_thread_is_resolved_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name must not be taken for one that is being resolved: nobody would ever end that."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    lookups = NameLookups(lambda *_: [PUBLIC])
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(OSError, match=r"^example\.com cannot be resolved now: can't start new thread$"):
+            await asyncio.wait_for(lookups.resolve("example.com", 443), 60)
+    monkeypatch.setattr(threading.Thread, "start", threading.Thread.run)
+    assert await asyncio.wait_for(lookups.resolve("example.com", 443), 60) == [PUBLIC]

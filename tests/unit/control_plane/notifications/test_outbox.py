@@ -91,10 +91,10 @@ async def test_a_stuck_worker_that_fails_is_no_longer_stuck(desk: Desk) -> None:
 
 
 def test_maintenance_that_is_brought_forward_is_raised_once_more() -> None:
-    def announced(due: datetime | None) -> Worker:
+    def announced(due: datetime | None, code: str = "instance-retirement") -> Worker:
         text = "retirement" if due is None else f"retirement from {due:%Y-%m-%d}"
         conditions = with_condition((), ConditionType.MAINTENANCE, ConditionStatus.TRUE, now=NOW, message=text)
-        event = AnnouncedMaintenance(code="instance-retirement", not_before=due)
+        event = AnnouncedMaintenance(code=code, not_before=due)
         return a_worker(status=WorkerStatus.RUNNING, conditions=conditions, maintenance=event)
 
     def changes(before: datetime | None, after: datetime | None) -> list[tuple[str, str]]:
@@ -106,6 +106,8 @@ def test_maintenance_that_is_brought_forward_is_raised_once_more() -> None:
     assert changes(next_week, tomorrow) == [("raised", forward)]
     for before, after in ((next_week, next_week), (tomorrow, next_week), (next_week, None), (None, next_week)):
         assert changes(before, after) == []
+    another = worker_changes(announced(next_week), announced(tomorrow, "instance-reboot"), "seen")
+    assert [each.finding.detail for each in another] == [f"retirement from {tomorrow:%Y-%m-%d}"], "the first one stays"
 
 
 async def test_alerts_name_the_team_of_their_subject(desk: Desk) -> None:

@@ -152,8 +152,7 @@ async def extend_booking(
     request = validate(ExtendBookingRequest, {"minutes": _minutes(by, "--by"), "number": number})
     chosen = class_links.current_class(found) if number is None else number
     if session.dry_run:
-        preview = await session.client.bookings.preview_extension(found.id, request)
-        session.forecast = [("then", line) for line in _change_lines(preview)]
+        session.forecast = await _change_forecast(session.client.bookings.preview_extension(found.id, request))
     extended = await _admitted(session.client.bookings.extend(found.id, request))
     _print_result(session, extended, f"extended: class {chosen} ends at {_local(_class(extended, chosen).ends_at)}")
 
@@ -174,8 +173,7 @@ async def move_booking(
     found = await find_booking(session.client, name)
     request = validate(MoveOccurrenceRequest, {"start": start, "occurrence": which})
     if session.dry_run:
-        preview = await session.client.bookings.preview_move(found.id, number, request)
-        session.forecast = [("then", line) for line in _change_lines(preview)]
+        session.forecast = await _change_forecast(session.client.bookings.preview_move(found.id, number, request))
     moved = await _admitted(session.client.bookings.move(found.id, number, request))
     _print_result(session, moved, f"changed: class {number} begins at {_wall(moved, _class(moved, number))}")
 
@@ -277,8 +275,17 @@ def _preview_lines(preview: BookingPreview) -> list[str]:
     return [*lines, *preview.warnings]
 
 
-def _change_lines(preview: BookingChangePreview) -> list[str]:
-    return [preview.reason if preview.confirmed else f"it would be refused: {preview.reason}"]
+async def _change_forecast(change: Awaitable[BookingChangePreview]) -> list[tuple[str, str]]:
+    """What a dry run says of a change. A control plane of an earlier version has no previews of it."""
+    from lcm.client.errors import ApiError
+
+    try:
+        preview = await change
+    except ApiError as error:
+        if error.status != 405 and not error.detail.endswith("/preview does not exist"):
+            raise  # another 404 is about the class
+        return [("then", "this control plane cannot preview it: whether it fits is known when it is sent")]
+    return [("then", preview.reason if preview.confirmed else f"it would be refused: {preview.reason}")]
 
 
 def _free_time(free: FreeTime) -> str:

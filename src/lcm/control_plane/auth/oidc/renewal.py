@@ -161,8 +161,10 @@ class SessionRenewal:
         assert session.grant is not None
         try:
             found = await self._identify(key, session.grant)
-        except GroupsNotSentError:
-            found = None
+        except GroupsNotSentError as error:
+            if session.kind is SessionKind.BROWSER:
+                return _Lapsed()
+            return _Over(f"groups cannot be read again: {error}")
         except NoRoleError as error:
             return _Over(f"no role any more: the claim {error.claim} holds {', '.join(error.groups[:20]) or 'nothing'}")
         except TokenRefusedError as error:
@@ -185,6 +187,10 @@ class SessionRenewal:
             tokens = await self._sign_in.provider.refresh(refresh_token)
             try:
                 return _Current(await self._sign_in.identify_again(tokens), tokens)
+            except GroupsNotSentError:
+                if tokens.refresh_token is not None:  # the session ends or lapses: nobody will use it
+                    self._sign_in.give_back(tokens.refresh_token)
+                raise
             except (ProviderResponseError, AccessError) as error:
                 # The old refresh token is used up: without the new one the session could not be renewed later.
                 await self._keep_tokens(key, tokens)

@@ -86,6 +86,9 @@ class FinishedSignIn:
 class GroupsNotSentError(Exception):
     """What the provider sent does not have the claim of groups: the person may have them still."""
 
+    def __init__(self, claim: str) -> None:
+        super().__init__(f"neither a renewed ID token nor userinfo has the claim {claim}")
+
 
 class NotRecognizedError(UnauthenticatedError):
     """The provider does not know the person of a lapsed session any more. `replaces` is that session."""
@@ -223,10 +226,10 @@ class OidcSignIn:
         claims = await self.provider.userinfo(tokens.access_token)
         try:
             return await self._verifier.caller_of(claims)
-        except NoRoleError:
+        except NoRoleError as error:
             if self._verifier.has_role_claim(claims):
                 raise
-            raise GroupsNotSentError from None
+            raise GroupsNotSentError(error.claim) from None
 
     async def identify_or_revoke(self, tokens: TokenSet, nonce: str | None) -> Caller:
         """The person of a sign-in. If it is refused, the refresh token is revoked: nobody will use it."""

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -30,13 +31,13 @@ from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from lcm.control_plane.auth.roles import HasActor
     from lcm.control_plane.records.idempotency import IdempotencyKey
     from lcm.control_plane.records.unit_of_work import Transaction, UnitOfWork
-    from lcm.control_plane.store.port import FieldValue, Store
+    from lcm.control_plane.store.port import FieldValue, Store, StoredDocument
     from lcm.model.lablet.record import Lablet
 
 SEAT_PATH: Final = "/seat"
@@ -97,10 +98,11 @@ class SeatLinkService:
                 raise ProblemError(ProblemCode.VERSION_CONFLICT, f"{managed.name} has changed meanwhile; try again")
             if not lablet.wanted or lablet.status in FINAL_LABLET_STATUSES:
                 raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"{lablet.name} is ending or has ended")
-            if len((await self.page(lablet.id)).items) >= MAX_LINKS_PER_LABLET:
+            unseen = await _made_before(tx, key)
+            if await _full_ones(tx, [lablet.id], unseen):
                 detail = f"{lablet.name} has {MAX_LINKS_PER_LABLET} seat links, which is the limit"
                 raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
-            await _replace_unseen(tx, key, [link_id])
+            await _replace(tx, key, unseen, [link_id])
             return _create(tx, lablet, link_id, code, until)
 
         link = await self._unit_of_work.run(caller.actor, attempt)
@@ -127,12 +129,12 @@ class SeatLinkService:
             async def attempt(
                 tx: Transaction, codes: dict[str, tuple[str, str]] = codes, part: IdempotencyKey | None = part
             ) -> list[StoredSeatLink]:
-                counted = await tx.store.count_by(SEAT_LINKS, ["lablet_id"], Where(any_of={"lablet_id": list(codes)}))
-                full = {values[0] for values, count, _ in counted if count >= MAX_LINKS_PER_LABLET}
+                unseen = await _made_before(tx, part)
+                full = await _full_ones(tx, list(codes), unseen)
                 lablets = (await tx.lablets(list(codes))).values()
                 same_team = [each for each in lablets if each.team == team_of[each.id] and each.id not in full]
                 open_ones = [each for each in same_team if each.wanted and each.status not in FINAL_LABLET_STATUSES]
-                await _replace_unseen(tx, part, [codes[each.id][0] for each in open_ones])
+                await _replace(tx, part, unseen, [codes[each.id][0] for each in open_ones])
                 return [_create(tx, each, *codes[each.id], until) for each in open_ones]
 
             links = await self._unit_of_work.run(caller.actor, attempt)
@@ -178,15 +180,31 @@ async def revoke_all(tx: Transaction, lablet_id: str) -> int:
     return revoked
 
 
-async def _replace_unseen(tx: Transaction, key: IdempotencyKey | None, link_ids: list[str]) -> None:
-    """Revoke the links that were made for this key before. Codes are not stored, so they cannot be shown again."""
+async def _made_before(tx: Transaction, key: IdempotencyKey | None) -> Mapping[str, StoredDocument]:
+    """The links that were made for this key, by id. Codes are not stored, so they cannot be shown again."""
     made = await find_response(tx.store, key)
-    if made is not None:
-        for stored in (await tx.store.get_many(SEAT_LINKS, json.loads(made))).values():
-            link = read_or_skip(stored, StoredSeatLink, "seat link")
-            if link is not None and link.revoked_at is None:
-                _revoke(tx, link, stored.revision)
-    await replace_response(tx, key, json.dumps(link_ids).encode())
+    return {} if made is None else await tx.store.get_many(SEAT_LINKS, json.loads(made))
+
+
+async def _full_ones(tx: Transaction, lablet_ids: list[str], unseen: Mapping[str, StoredDocument]) -> set[str]:
+    """The lablets that may not have another link, not counting those that it replaces, which nobody could use."""
+    links = [read_or_skip(each, StoredSeatLink, "seat link") for each in unseen.values()]
+    replaced = Counter(link.lablet_id for link in links if link is not None)
+    counted = await tx.store.count_by(SEAT_LINKS, ["lablet_id"], Where(any_of={"lablet_id": lablet_ids}))
+    # Replaced links are kept too, so there is a limit to these as well.
+    left = {values[0]: count - min(replaced[str(values[0])], MAX_LINKS_PER_LABLET) for values, count, _ in counted}
+    return {str(lablet_id) for lablet_id, count in left.items() if count >= MAX_LINKS_PER_LABLET}
+
+
+async def _replace(
+    tx: Transaction, key: IdempotencyKey | None, unseen: Mapping[str, StoredDocument], link_ids: list[str]
+) -> None:
+    """Revoke the links that were made for this key before, and note the new ones beside them."""
+    for stored in unseen.values():
+        link = read_or_skip(stored, StoredSeatLink, "seat link")
+        if link is not None and link.revoked_at is None:
+            _revoke(tx, link, stored.revision)
+    await replace_response(tx, key, json.dumps([*unseen, *link_ids]).encode())
 
 
 def _create(tx: Transaction, lablet: Lablet, link_id: str, code: str, until: datetime) -> StoredSeatLink:

@@ -357,6 +357,28 @@ async def test_userinfo_without_the_claim_says_nothing_about_groups(
     assert all("LCM cannot read the groups again" in reason for reason in reasons)
 
 
+@pytest.mark.parametrize("kind", list(SessionKind))
+async def test_a_refresh_that_says_nothing_about_groups_gives_its_new_token_back(
+    provider: ScriptedProvider, replicas: list[Replica], store: GatedStore, kind: SessionKind
+) -> None:
+    """The session will not use the new refresh token, and the old one is used up."""
+    provider.renews_id_token = False
+    provider.userinfo_claims = {"sub": "u-1", "name": "ann"}
+    started = await replicas[0].sign_in.start("/")
+    finished = await replicas[0].sign_in.finish(started.cookie.reveal(), provider.answer(started.url))
+    opened = await replicas[0].sessions.begin(finished.caller, "192.0.2.1", finished.tokens, kind=kind)
+    await asyncio.sleep(DUE)
+    with pytest.raises(UnauthenticatedError):
+        await replicas[0].sessions.resume(opened.id.reveal(), kind)
+    await replicas[0].sign_in.close()
+    assert len(provider.revoked) == 1
+    assert finished.tokens.refresh_token is not None
+    assert provider.revoked != [finished.tokens.refresh_token.reveal()]
+    reason = "groups cannot be read again: neither a renewed ID token nor userinfo has the claim groups"
+    expected = [] if kind is SessionKind.BROWSER else [reason]
+    assert [entry["reason"] for entry in await audit(store)] == expected
+
+
 async def test_a_renewal_is_no_use_of_the_session(provider: ScriptedProvider, replicas: list[Replica]) -> None:
     session = await signed_in(replicas[0], provider)
     for _ in range(359):

@@ -161,6 +161,28 @@ async def test_a_subscription_for_a_team_gets_its_alerts_alone_and_the_page_says
     assert edited.json()["filter"]["selector"]["teams"] == [team["id"]]
 
 
+async def test_a_subscription_for_a_team_that_is_gone_can_still_be_changed(plane: TestPlane) -> None:
+    """Programs and `lcm subscriptions edit` send the filter back as they read it."""
+    plane.receivers.add("hooks.test")
+    team = (await plane.ask("POST", "/api/teams", role=Role.ADMIN, json={"name": "blue"})).json()["id"]
+    body = {"name": "blue-team", "target": "webhook", "url": "https://hooks.test/s3cret"}
+    wanted = {**body, "filter": {"selector": {"teams": ["blue"]}}}
+    created = (await plane.ask("POST", "/api/subscriptions", role=Role.ADMIN, json=wanted)).json()["subscription"]
+    await plane.ask("DELETE", f"/api/teams/{team}", role=Role.ADMIN)
+
+    async def edit(severity: str, *teams: str) -> httpx.Response:
+        changes = {"filter": {"severity": severity, "selector": {"teams": list(teams)}}}
+        return await plane.ask("PATCH", f"/api/subscriptions/{created['id']}", role=Role.ADMIN, json=changes)
+
+    edited = (await edit("critical", team)).json()
+    assert (edited["filter"]["severity"], edited["filter"]["selector"]["teams"]) == ("critical", [team])
+    for teams in (("t-other",), (team, "blue")):
+        refused = await edit("warning", *teams)
+        assert (refused.status_code, f"there is no team {teams[-1]}" in refused.text) == (422, True)
+    assert (await edit("critical")).status_code == 200
+    assert (await edit("critical", team)).status_code == 422, "it is not selected any more"
+
+
 async def test_others_only_read(plane: TestPlane) -> None:
     admin, viewer = await signed_in(plane, Role.ADMIN), await signed_in(plane, Role.VIEWER)
     plane.receivers.add("hooks.test")
