@@ -164,7 +164,7 @@ class SessionRenewal:
         except GroupsNotSentError as error:
             if session.kind is SessionKind.BROWSER:
                 return _Lapsed()
-            return _Over(f"groups cannot be read again: {error}")
+            return _Over(f"LCM cannot read the groups again: {error}")
         except NoRoleError as error:
             return _Over(f"no role any more: the claim {error.claim} holds {', '.join(error.groups[:20]) or 'nothing'}")
         except TokenRefusedError as error:

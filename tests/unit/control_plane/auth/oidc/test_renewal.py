@@ -374,7 +374,7 @@ async def test_a_refresh_that_says_nothing_about_groups_gives_its_new_token_back
     assert len(provider.revoked) == 1
     assert finished.tokens.refresh_token is not None
     assert provider.revoked != [finished.tokens.refresh_token.reveal()]
-    reason = "groups cannot be read again: neither a renewed ID token nor userinfo has the claim groups"
+    reason = "LCM cannot read the groups again: neither a renewed ID token nor userinfo has the claim groups"
     expected = [] if kind is SessionKind.BROWSER else [reason]
     assert [entry["reason"] for entry in await audit(store)] == expected
 
