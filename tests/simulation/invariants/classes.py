@@ -27,6 +27,8 @@ READY_BEFORE = timedelta(minutes=5)
 RISK_BEFORE = timedelta(minutes=15)
 NOTICE_SECONDS = 60.0
 """Within this time the scheduler, if it and the control plane run, has seen what is due."""
+CLOCKS_APART = timedelta(minutes=3)
+"""Clocks of hosts may run two percent too fast or too slow. An end waits until it has passed by each of them."""
 CLASSES, WHOLE = "classes", "classes whole in time"
 SEATS, READY, LATE = "class seats", "class seats ready in time", "class seats late: "
 _ORDER = ("CONFIRMED", "WARMING", "ACTIVE", "ENDED")
@@ -150,7 +152,7 @@ class ClassBooks:
         notice = timedelta(seconds=NOTICE_SECONDS)
         dues: list[tuple[str, datetime, Callable[[str, int, str], None]]] = [
             ("ACTIVE", start + notice, self._begun),
-            ("ENDED", end + notice, self._ended),
+            ("ENDED", end + notice + CLOCKS_APART, self._ended),
         ]
         if moment(booking["updated_at"]) <= moment(part["warm_up_at"]):
             dues += [
