@@ -1,14 +1,16 @@
 """Builds what a release consists of, and tries the wheel in a new environment of each supported Python.
 
-`make release` runs it. It writes to dist/: wheel, sdist, SBOM (CycloneDX), and SHA256SUMS. A tree with changes that
-no commit has is refused, unless `--dirty` is given.
+`make release` runs it. It writes to dist/: wheel, sdist, SBOM (CycloneDX), and SHA256SUMS, with a signature if there is
+a `--key`. A tree with changes that no commit has is refused, unless `--dirty` is given.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -30,6 +33,9 @@ BIN = Path(sys.executable).parent
 PYTHONS = ("3.11", "3.12", "3.13")
 READY_WITHIN = 180.0
 """Seconds for `lcm up` to become ready on a loaded host."""
+
+SIGNED_FOR = "lcm-release"
+"""What a signature is good for: that of a commit by the same key is none of a release."""
 
 _NOT_A_RELEASE = "made of what is there, which may be in no commit: do not publish it"
 
@@ -57,14 +63,38 @@ def check_tree(root: Path) -> None:
         )
 
 
-def missing_tag(root: Path, version: str) -> str:
-    """What to say if the commit does not have the tag of the version; empty if it has."""
+def current_version() -> str:
+    """The version that pyproject.toml says."""
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
+
+
+def has_tag(root: Path, tag: str) -> bool:
+    """Whether the commit has this tag."""
+    return tag in run("git", "tag", "--points-at", "HEAD", cwd=root).split()
+
+
+def check_tag(root: Path, version: str) -> None:
+    """Refuse the version of another commit: two packages would have one name."""
     tag = f"v{version}"
-    if tag in run("git", "tag", "--points-at", "HEAD", cwd=root).split():
-        return ""
-    if run("git", "tag", "--list", tag, cwd=root).strip():
-        return f"another commit has the tag {tag}: before you publish this, raise the version in pyproject.toml"
-    return f"this commit does not have the tag {tag}; when you publish it: git tag {tag}"
+    if run("git", "tag", "--list", tag, cwd=root).strip() and not has_tag(root, tag):
+        raise ReleaseError(
+            f"another commit has the tag {tag}: raise the version in pyproject.toml, or release that commit"
+        )
+
+
+def check_key(key: Path) -> None:
+    """Refuse a key that is not there: signing comes last, minutes later."""
+    if not key.is_file():
+        raise ReleaseError(f"there is no file {key}: KEY is the file of a key of ssh, or of its public part")
+
+
+def tag_advice(root: Path, version: str, key: Path | None = None) -> str:
+    """Which tag the commit has, or is to get."""
+    tag = f"v{version}"
+    if has_tag(root, tag):
+        return f"this commit has the tag {tag}"
+    signed = f"git -c gpg.format=ssh -c user.signingkey={shlex.quote(str(key))} tag -s -m {tag} {tag}"
+    return f"this commit does not have the tag {tag}; when you publish it: {signed if key else f'git tag {tag}'}"
 
 
 def build() -> Path:
@@ -92,6 +122,11 @@ def write_checksums() -> Path:
     file = DIST / "SHA256SUMS"
     file.write_text("".join(lines), encoding="utf-8")
     return file
+
+
+def sign(key: Path) -> None:
+    """Sign the checksums, and with them all files, by a key of ssh; of one in an agent, `key` is the public part."""
+    run("ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", SIGNED_FOR, DIST / "SHA256SUMS")
 
 
 def find_python(version: str) -> str:
@@ -166,10 +201,18 @@ def free_ports(count: int) -> list[int]:
 
 def main(arguments: Sequence[str]) -> int:
     """Build and try; returns the exit code."""
-    dirty = "--dirty" in arguments
+    parser = argparse.ArgumentParser(prog="make release")
+    parser.add_argument("--dirty", action="store_true")
+    parser.add_argument("--key", type=lambda text: Path(text).expanduser().absolute())
+    options = parser.parse_args(arguments)
+    if options.dirty and options.key:
+        parser.error("a trial is not signed: leave KEY out, or commit your changes and leave DIRTY out")
     try:
-        if not dirty:
+        if options.key:
+            check_key(options.key)
+        if not options.dirty:
             check_tree(ROOT)
+            check_tag(ROOT, current_version())
         wheel = build()
         write_sbom()
         write_checksums()
@@ -177,14 +220,15 @@ def main(arguments: Sequence[str]) -> int:
             for version in PYTHONS:
                 seconds = try_wheel(wheel, version, Path(folder))
                 print(f"Python {version}: installed, lcm up ready after {seconds:.1f} s, ended with 0")
-        advice = _NOT_A_RELEASE if dirty else missing_tag(ROOT, wheel.name.split("-")[1])
+        if options.key:
+            sign(options.key)
+        advice = _NOT_A_RELEASE if options.dirty else tag_advice(ROOT, current_version(), options.key)
     except ReleaseError as error:
         print(f"make release: {error}", file=sys.stderr)
         return 1
     for path in sorted(DIST.iterdir()):
         print(f"dist/{path.name}  {path.stat().st_size:,} bytes")
-    if advice:
-        print(advice)
+    print(advice)
     return 0
 
 
