@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 # Container images often forbid bytecode. Every `lcm` process would then compile all it imports, in twice the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help up test test-unit coverage check deploy-check image-test drills sim plan-trials calendar-trials mutations nasty soak docs screenshots bench bench-peers browser provider release lock clean
+.PHONY: help up test test-unit coverage check deploy-check image-test image-test-ci drills sim plan-trials calendar-trials mutations nasty soak docs screenshots bench bench-peers browser provider release lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -39,12 +39,14 @@ check: $(VENV)/.ready-dev ## check style, types, import contracts, the shape of 
 	$(BIN)/python -m pytest -q deploy/checks/test_alerts.py
 
 deploy-check: $(VENV)/.ready-deploy-tools ## check chart, image recipe, alerts, balancer and unit with their real tools
-	@$(BIN)/python -m tools.debian_packages promtool=prometheus haproxy=haproxy systemd-analyze=systemd
+	@$(BIN)/python -m tools.debian_packages promtool=prometheus haproxy=haproxy systemd-analyze=systemd ssh-keygen=openssh-client
 	$(BIN)/python -m pytest -q deploy/checks
 
 image-test: $(VENV)/.ready-deploy-tools ## as root: build the image, run it read-only and with the whole compose file, kill each container
-	@$(BIN)/python -m tools.debian_packages podman=podman runc=runc netavark=netavark aardvark-dns=aardvark-dns iptables=iptables mmdebstrap=mmdebstrap npm=npm
-	$(BIN)/python -m pytest -q -s deploy/image_test
+	@$(BIN)/python -m tools.image_test
+
+image-test-ci: $(VENV)/.ready-deploy-tools
+	@$(BIN)/python -m tools.image_test --ci
 
 DRILL_FROM ?= HEAD~1
 drills: $(VENV)/.ready-dev ## set up a highly available site, upgrade it from DRILL_FROM=HEAD~1 and back, lose a host and etcd, restore a backup
@@ -54,8 +56,8 @@ drills: $(VENV)/.ready-dev ## set up a highly available site, upgrade it from DR
 SEEDS ?= 100
 FIRST ?= 1
 TRIALS ?= 1000
-sim: $(VENV)/.ready-dev ## simulate faults from seeds: SEEDS=100 FIRST=1, CLASSES=1 for days with classes, LECTURES=1 for classes of thirty, or SEED=17 for one run with its log (SHRINK=1 minimizes it)
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed "$(SEED)" $(if $(SHRINK),--shrink),$(if $(CLASSES),--classes,$(if $(LECTURES),--lectures,--scenarios)) --seeds $(SEEDS) --first $(FIRST) --coverage)
+sim: $(VENV)/.ready-dev ## simulate faults from seeds: SEEDS=100 FIRST=1, CLASSES=1 for days with classes, LECTURES=1 for classes of thirty, LONG=1 for weeks, or SEED=17 for one run with its log (SHRINK=1 minimizes it)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed "$(SEED)" $(if $(SHRINK),--shrink),$(if $(CLASSES),--classes,$(if $(LECTURES),--lectures,$(if $(LONG),--long,--scenarios))) --seeds $(SEEDS) --first $(FIRST) --coverage)
 
 plan-trials: $(VENV)/.ready-dev ## random fleets: is the plan what is then done? TRIALS=1000 FIRST=1
 	$(BIN)/python -m tests.simulation --plan $(TRIALS) --first $(FIRST)
@@ -67,18 +69,19 @@ COUNT ?= 5000
 nasty: $(VENV)/.ready-dev ## send hostile requests to every route of the API and the web pages, none of which may be a 5xx: COUNT=5000 FIRST=1
 	$(BIN)/python -m tests.support.web.nasty_requests --count $(COUNT) --seed $(FIRST)
 
-mutations: $(VENV)/.ready-dev ## check that the simulation detects every deliberate bug
-	$(BIN)/python -m tests.simulation.mutations
+mutations: $(VENV)/.ready-dev ## check that the simulation, or a test, detects every deliberate bug: ONLY="words of its name"
+	$(BIN)/python -m tests.simulation.mutations $(if $(ONLY),"$(ONLY)")
 
 SOAK_DAYS ?= 30
 SOAK_MINUTES ?= 30
 soak: $(VENV)/.ready-dev ## before a release: long runs in which nothing may grow without bound: SOAK_DAYS=30 SOAK_MINUTES=30
 	$(BIN)/python -m tests.soak --days $(SOAK_DAYS) --minutes $(SOAK_MINUTES)
 
-docs: $(VENV)/.ready-dev ## generate docs/settings.md, docs/api.md and the pages of the Helm chart from the code
+docs: $(VENV)/.ready-dev ## generate docs/settings.md, docs/api.md, docs/real-world.md and the pages of the Helm chart from the code
 	$(BIN)/python -m docs.settings_page
 	$(BIN)/python -m docs.api_page
 	$(BIN)/python -m docs.chart_page
+	$(BIN)/python -m docs.real_world_page
 
 screenshots: $(VENV)/.ready-dev browser ## regenerate docs/images from a demo fleet
 	$(BIN)/python -m docs.screenshots
@@ -96,8 +99,8 @@ browser: $(VENV)/.ready-dev ## install Chromium if it is missing
 provider: $(VENV)/.ready-dev ## install the identity provider of the tests if it is missing
 	@$(BIN)/python -m tests.support.auth.identity_provider
 
-release: $(VENV)/.ready-deploy-tools ## build wheel, sdist, SBOM and checksums in dist/ of a commit (DIRTY=yes: of what is there), and try the wheel on Python 3.11, 3.12 and 3.13
-	$(BIN)/python -m tools.release $(if $(DIRTY),--dirty)
+release: $(VENV)/.ready-deploy-tools ## build wheel, sdist, SBOM and checksums in dist/ of a commit (DIRTY=yes: of what is there; KEY=FILE: signed by a key of ssh), and try the wheel on Python 3.11, 3.12 and 3.13
+	$(BIN)/python -m tools.release $(if $(DIRTY),--dirty) $(if $(KEY),--key "$(KEY)")
 
 lock: $(VENV)/.ready-uv ## regenerate requirements/*.txt
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 
 from deploy.checks.conftest import DEPLOY, program
+from tools import image_test
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_hadolint_has_nothing_to_say() -> None:
@@ -51,3 +56,15 @@ def test_nothing_that_installs_packages_stays_in_the_image() -> None:
     }
     assert {"pip", "hatchling"} <= removed
     assert re.findall(r"^COPY --from=build (\S+)", text, flags=re.MULTILINE) == ["/opt/lcm"]
+
+
+def test_an_index_of_packages_is_silent_although_a_folder_has_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CI leaves the test of the image out then: pip alone would be content with the folder."""
+    (tmp_path / "pip-1.0-py3-none-any.whl").touch()
+    monkeypatch.setattr(image_test, "REGISTRIES", {"PyPI": image_test.REGISTRIES["PyPI"]})
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    assert image_test.silent_registries() == ["PyPI"]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from deploy.image_test.engine import FOLDER, ROOT, SERVERS, CommandFailedError, wait_until
+from deploy.image_test.downloads import FOLDER, ROOT, CommandFailedError, site
+from deploy.image_test.engine import SERVERS, wait_until
 from tests.support.aws.credentials import CREDENTIALS, REGION
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ class Platform:
     def start_cloud(self) -> None:
         """EC2 and CML servers, in a container on the same network."""
         self._engine.podman("network", "create", "--internal", NETWORK)
-        env = ("-e", "PYTHONPATH=/site:/repo", "-e", "PYTHONDONTWRITEBYTECODE=1", "-w", "/repo")
-        where = ("--name", "cloud", "--network", NETWORK, "-v", f"{ROOT}:/repo:ro", *env)
+        env = ("-e", "PYTHONPATH=/site:/repo/src:/repo", "-e", "PYTHONDONTWRITEBYTECODE=1", "-w", "/repo")
+        where = ("--name", "cloud", "--network", NETWORK, "-v", f"{ROOT}:/repo:ro", "-v", f"{site()}:/site:ro", *env)
         serve = ("python3", "-m", "deploy.image_test.cloud", "5000", "3128")
         self._engine.podman("run", "-d", *where, SERVERS, *serve)
         wait_until(lambda: "ready" in self._engine.podman("logs", "cloud"), "the cloud serves")

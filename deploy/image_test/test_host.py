@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.image_test.engine import BIN, FOLDER, PYTHON_IMAGE, ROOT, run
+from deploy.image_test.downloads import BIN, FOLDER, ROOT, run, wheels
+from deploy.image_test.engine import PYTHON_IMAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,10 +48,10 @@ def test_the_scripts_set_a_host_up(engine: Engine, repository: Path) -> None:
     steps = " && ".join(f"bash -euo pipefail deploy/systemd/{name}" for name in scripts)
     (wheel,) = (repository / "dist").glob("*.whl")
     script = f"mkdir -p /etc/systemd/system && VERSION={wheel.name.split('-')[1]} && export VERSION && {steps}{SHOW}"
-    wheels = ("-v", f"{FOLDER}/wheels:/wheels:ro", "-v", f"{FOLDER}/pip.conf:/etc/pip.conf:ro")
+    packages = ("-v", f"{wheels()}:/wheels:ro", "-v", f"{FOLDER}/pip.conf:/etc/pip.conf:ro")
     place = ("-v", f"{repository}:/repository:ro", "-w", "/repository", "-e", "CERTIFICATES=certificates")
     shown = engine.podman(
-        "run", "--rm", "--network=none", *wheels, *place, "--entrypoint", "bash", PYTHON_IMAGE, "-c", script
+        "run", "--rm", "--network=none", *packages, *place, "--entrypoint", "bash", PYTHON_IMAGE, "-c", script
     ).splitlines()
     assert shown[-4].startswith("lcm ")
     assert shown[-3].startswith("usage: "), "the command of a backup is there"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deploy.image_test.engine import BIN, FOLDER, IMAGE, PYTHON_IMAGE, ROOT, CommandFailedError, run, wait_until
+from deploy.image_test.downloads import BIN, FOLDER, ROOT, CommandFailedError, run
+from deploy.image_test.engine import IMAGE, PYTHON_IMAGE, wait_until
 
 if TYPE_CHECKING:
     from deploy.image_test.engine import Engine

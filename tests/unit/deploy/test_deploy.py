@@ -77,20 +77,21 @@ def labels_in(query: str) -> set[str]:
 
 
 @pytest.mark.parametrize("query", queries())
-def test_a_query_names_only_metrics_and_labels_that_exist(query: str) -> None:
+def test_a_query_names_only_metrics_and_labels_that_exist(query: str, run_folder: Path) -> None:
+    existing = platform_metrics(run_folder)
     named = metrics_in(query)
     assert named
-    assert named <= sample_names(platform_metrics()) | OF_PROMETHEUS
-    families = [name for name in platform_metrics() if any(each.startswith(name) for each in named)]
-    known = {label for name in families for label in platform_metrics()[name]["labels"]}
+    assert named <= sample_names(existing) | OF_PROMETHEUS
+    families = [name for name in existing if any(each.startswith(name) for each in named)]
+    known = {label for name in families for label in existing[name]["labels"]}
     assert labels_in(query) <= known | SCRAPED
     assert query.count("(") == query.count(")")
     assert query.count("{") == query.count("}")
 
 
-def test_no_metric_tells_of_a_team() -> None:
+def test_no_metric_tells_of_a_team(run_folder: Path) -> None:
     """Nobody needs a token for metrics: which teams there are, and how much they have, is not for everybody."""
-    labels = {label for family in platform_metrics().values() for label in family["labels"]}
+    labels = {label for family in platform_metrics(run_folder).values() for label in family["labels"]}
     assert {"worker_id", "tier"} <= labels, "labels are read"
     assert not labels & {"team", "team_id", "owner", "booking", "booking_id", "lablet", "lablet_id"}
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.image_test import engine
+from deploy.image_test import downloads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(engine, "FOLDER", tmp_path)
+    monkeypatch.setattr(downloads, "FOLDER", tmp_path)
     return tmp_path
 
 
@@ -26,10 +26,10 @@ def install(draft: Path) -> None:
 def test_two_runs_at_once_do_not_take_each_others_draft_away(folder: Path) -> None:
     def make(draft: Path) -> None:
         install(draft)
-        engine.kept("servers/shell", install)  # another run, while this one is half done
+        downloads.kept("servers/shell", install)  # another run, while this one is half done
         (draft / "done").touch()
 
-    path = engine.kept("servers/shell", make)
+    path = downloads.kept("servers/shell", make)
     assert path == folder / "servers" / "shell"
     assert (path / "begun").exists()
     assert [each.name for each in folder.iterdir()] == ["servers"]
@@ -38,8 +38,8 @@ def test_two_runs_at_once_do_not_take_each_others_draft_away(folder: Path) -> No
 def test_what_failed_half_way_is_made_again() -> None:
     def fail(draft: Path) -> None:
         install(draft)
-        raise engine.CommandFailedError("no network")
+        raise downloads.CommandFailedError("no network")
 
-    with pytest.raises(engine.CommandFailedError):
-        engine.kept("servers/shell", fail)
-    assert (engine.kept("servers/shell", install) / "begun").exists()
+    with pytest.raises(downloads.CommandFailedError):
+        downloads.kept("servers/shell", fail)
+    assert (downloads.kept("servers/shell", install) / "begun").exists()

@@ -29,5 +29,5 @@ def test_skips_count_as_failures_in_ci(
     monkeypatch.setenv("CI", ci)
     pytester.makeconftest(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.conftest import *\n")
     pytester.makepyfile(SKIPPING)
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:schemathesis")
     result.assert_outcomes(failed=failed, skipped=skipped, xfailed=xfailed)
