@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from deploy.image_test.engine import mongosh
+from deploy.image_test.downloads import mongosh
 from tests.support.aws.credentials import CREDENTIALS, REGION
 from tests.support.servers import etcd, mongod
 from tools.debian_packages import find
@@ -33,13 +33,14 @@ CONTROLLERS = ("worker-controller", "resource-scheduler", "lablet-controller")
 """In the order in which docs/operations.md upgrades them."""
 _PORTS = {"control-plane": 8080, "worker-controller": 8083, "resource-scheduler": 8081, "lablet-controller": 8082}
 PATIENCE = 240.0
+_FIRST_HOST = ("--host", "localhost", "--tls", "--tlsCAFile", "ca.crt", "--quiet")
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> float:
+def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> float:
     """Wait for a condition; returns the seconds. The limit is generous because hosts are busy."""
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < PATIENCE, f"did not happen: {what}"
+        assert time.monotonic() - began < patience, f"did not happen: {what}"
         time.sleep(0.1)
     return time.monotonic() - began
 
@@ -75,6 +76,11 @@ class Service:
         """Wait until it ends by itself; returns its exit code."""
         assert self._process is not None
         return self._process.wait(PATIENCE)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, such as the one that suspends it."""
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End it and wait; returns its exit code."""
@@ -152,16 +158,24 @@ class Site:
     # From nothing to a running site
 
     def start_stores(self) -> None:
+        """etcd and MongoDB of all hosts, with their users."""
+        self.start_mongods()
+        for host in (1, 2, 3):
+            self.add(host, "etcd", "bash", SCRIPTS / "etcd.sh")
+        assert self.make_replica_set()
+
+    def start_mongods(self) -> None:
+        """Until there are users, each lets only its own host in."""
         names = ",".join(f"IP:{host}" for host in (*HOSTS, BALANCER.partition(":")[0]))
         self.script("certificates.sh", HOSTS=names)
         for host in (1, 2, 3):
-            self.add(host, "etcd", "bash", SCRIPTS / "etcd.sh")
             self.add(host, "mongod", "bash", SCRIPTS / "mongod.sh")
-        # Until it has users, MongoDB lets only its own host in.
-        address = ("--host", "localhost", "--tls", "--tlsCAFile", "ca.crt", "--quiet")
-        ping = [str(mongosh()), *address, "--eval", "db.hello().ok"]
+        ping = [str(mongosh()), *_FIRST_HOST, "--eval", "db.hello().ok"]
         wait_until(lambda: self._ends_well(ping), "mongod responds")
-        assert self._ends_well([str(mongosh()), *address, str(SCRIPTS / "replica-set.js")])
+
+    def make_replica_set(self) -> bool:
+        """Whether the script for it ends well."""
+        return self._ends_well([str(mongosh()), *_FIRST_HOST, str(SCRIPTS / "replica-set.js")])
 
     def _ends_well(self, command: list[str]) -> bool:
         done = subprocess.run(
