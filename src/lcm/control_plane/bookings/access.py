@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import FieldValue
     from lcm.model.booking.record import Booking
-    from lcm.model.booking.requests import BookingPreview
+    from lcm.model.booking.requests import BookingChangePreview, BookingPreview
 
 _ASK_AN_OPERATOR = "not everything is ready; operators see what is missing"
 
@@ -67,3 +67,8 @@ def shown_preview(scope: Scope, preview: BookingPreview) -> BookingPreview:
     if scope.everything:
         return preview
     return preview.model_copy(update={"cost_per_hour_usd": 0, "cost_usd": 0, "cost": ""})
+
+
+def shown_change(scope: Scope, preview: BookingChangePreview) -> BookingChangePreview:
+    """A preview of a change as the caller may see it: not what workers cost."""
+    return preview if scope.everything else preview.model_copy(update={"cost": ""})

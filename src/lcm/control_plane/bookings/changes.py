@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.bookings.admission import decide_admission, read_calendar, read_surroundings
-from lcm.control_plane.bookings.proposals import describe_refusal, plan_at, planned
+from lcm.control_plane.bookings.proposals import describe_refusal, late_warnings, plan_at, planned
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets.definitions import read_definition_summary
 from lcm.model.booking.capacity import warm_up_time
@@ -15,7 +15,7 @@ from lcm.model.booking.record import UNDER_WAY, BookingStatus, with_status
 from lcm.model.booking.requests import MAX_MINUTES, BookingChangePreview
 from lcm.model.booking.times import preferred_starts
 from lcm.model.calendar.zones import WallTime
-from lcm.model.formatting import format_instant
+from lcm.model.formatting import count_of, format_instant
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
@@ -99,16 +99,42 @@ async def moved(
     return booking.with_occurrence(later, tx.now)
 
 
-def preview_change(before: Booking, after: Booking) -> BookingChangePreview:
-    """What a change that fits would make of its class."""
-    changed = next((each for each in after.occurrences if each not in before.occurrences), None)
-    if changed is None:
+def preview_change(before: Booking, after: Booking, now: datetime) -> BookingChangePreview:
+    """What a change that fits would make of its class, and what it would cost."""
+    pairs = zip(before.occurrences, after.occurrences, strict=True)
+    found, changed = next(((old, new) for old, new in pairs if new != old), (None, None))
+    if found is None or changed is None:
         return BookingChangePreview(confirmed=True, reason="it fits: nothing would change")
     (planned_class,) = planned([changed])
     times = f"from {format_instant(changed.starts_at)} to {format_instant(changed.ends_at)}"
+    moved_class = changed.starts_at != found.starts_at
     return BookingChangePreview(
-        confirmed=True, reason=f"it fits: class {changed.number} would take place {times}", occurrence=planned_class
+        confirmed=True,
+        reason=f"it fits: class {changed.number} would take place {times}",
+        occurrence=planned_class,
+        cost=_cost_of_change(after, found, changed, now),
+        warnings=tuple(late_warnings(changed, now)) if moved_class else (),
     )
+
+
+def refused_change(problem: ProblemError) -> BookingChangePreview:
+    """The same for a change that does not fit: what is short, and when it would fit."""
+    found = {} if problem.current is None else dict(problem.current)
+    return BookingChangePreview.model_validate({"confirmed": False, "reason": problem.detail, **found})
+
+
+def _cost_of_change(booking: Booking, before: BookingOccurrence, after: BookingOccurrence, now: datetime) -> str:
+    """What the class would cost, compared to what it costs now."""
+
+    def hours(each: BookingOccurrence) -> float:
+        # Of a new warm-up that would have begun already, only the rest is paid.
+        begins = each.warm_up_at if each.warm_up_at == before.warm_up_at else max(each.warm_up_at, now)
+        return (each.ends_at - begins).total_seconds() / 3600
+
+    cost, more = (round(each * booking.cost_per_hour_usd, 2) for each in (hours(after), hours(after) - hours(before)))
+    compared = f"${abs(more):,.2f} {'more' if more > 0 else 'less'} than now" if more else "as much as now"
+    workers = f"{count_of(booking.workers, 'worker')} of {booking.template}"
+    return f"{workers} for {round(hours(after), 2):g} hours, warm-up included: ${cost:,.2f} without disks, {compared}."
 
 
 async def _admit(

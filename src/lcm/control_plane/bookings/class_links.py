@@ -12,6 +12,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import LABLETS
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.core import clock
+from lcm.model.booking.failed_seats import can_be_made_anew
 from lcm.model.booking.progress import seat_id
 from lcm.model.booking.seat_links import ClassSeatLink, ClassSeatLinks, SeatWithoutLink
 from lcm.model.formatting import format_instant
@@ -117,6 +118,8 @@ def _why_not(booking: Booking, lablet: Lablet | None) -> str:
         return "it has no lab"
     if lablet.owner:
         return f"{lablet.owner_name} signs in and finds the lab at /my"
+    if can_be_made_anew(lablet):
+        return "its lab has failed; create its link when it is made anew"
     if not lablet.wanted or lablet.status in FINAL_LABLET_STATUSES:
         return "its lab has ended"
     return ""

@@ -182,8 +182,6 @@ def _preview(
     hours = sum((each.ends_at - max(each.warm_up_at, now)).total_seconds() for each in proposal.occurrences) / 3600
     cost, hours_text = round(hours * proposal.cost_per_hour_usd, 2), f"{round(hours, 2):g}"
     workers = count_of(proposal.seats.workers, "worker")
-    late = proposal.occurrences[0].warm_up_at < now
-    warning = f"The warm-up takes about {minutes(proposal.warm_up)} minutes: seats may not be ready at the start."
     return BookingPreview(
         confirmed=admission.confirmed,
         reason=f"it fits: {workers} of {template.name}" if admission.confirmed else describe(shortages, free),
@@ -200,8 +198,15 @@ def _preview(
         cost_per_hour_usd=proposal.cost_per_hour_usd,
         cost_usd=cost,
         cost=f"{workers} of {template.name} for {hours_text} hours, warm-ups included: ${cost:,.2f}, without disks.",
-        warnings=(*([warning] if late else []), *warnings),
+        warnings=(*late_warnings(proposal.occurrences[0], now), *warnings),
     )
+
+
+def late_warnings(first: BookingOccurrence | PlannedOccurrence, now: datetime) -> list[str]:
+    """What to say of a class whose warm-up would have begun already."""
+    warm_up = minutes(first.starts_at - first.warm_up_at)
+    text = f"The warm-up takes about {warm_up} minutes: seats may not be ready at the start."
+    return [text] if first.warm_up_at < now else []
 
 
 def _without_template(proposal: Proposal) -> BookingPreview:

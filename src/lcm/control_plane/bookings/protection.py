@@ -10,7 +10,8 @@ from lcm.control_plane.records.kinds import BOOKINGS
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.model.base import format_utc
-from lcm.model.booking.record import OPEN_STATUSES, Booking
+from lcm.model.booking.progress import due_status
+from lcm.model.booking.record import OPEN_STATUSES, UNDER_WAY, Booking
 from lcm.model.calendar.walk_ins import BookedCapacitySnapshot, WalkInRoom, describe_booked
 from lcm.model.lablet.lifetime import BookedUntil
 from lcm.model.lablet.placement import FOREVER
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
+    from lcm.model.booking.record import BookingOccurrence
     from lcm.model.calendar.admission import LiveWorker, Shortage
     from lcm.model.fleet.settings import ScalingSettings
     from lcm.model.lablet.record import Lablet
@@ -115,13 +117,23 @@ async def read_extension_limit(store: Store, scaling: ScalingSettings, lablet: L
     return BookedUntil(room.free_until(lablet.worker_id), "its worker is booked from then on", counted)
 
 
+async def end_of_class_under_way(store: Store, lablet: Lablet, now: datetime) -> datetime | None:
+    """Until when the class goes on whose seat the lablet is; None if it is of none, or the class is not under way."""
+    _, found = await _class_of(store, lablet)
+    return found.ends_at if found is not None and due_status(found, now) in UNDER_WAY else None
+
+
+async def _class_of(store: Store, lablet: Lablet) -> tuple[Booking | None, BookingOccurrence | None]:
+    stored = None if lablet.booking_id is None else await store.get(BOOKINGS, lablet.booking_id)
+    booking = None if stored is None else read_or_skip(stored, Booking, "booking")
+    number = lablet.booking_occurrence
+    return booking, None if booking is None or number is None else booking.occurrence(number)
+
+
 async def _end_of_class(store: Store, lablet: Lablet) -> BookedUntil:
     """A seat lasts as long as its class."""
-    stored = await store.get(BOOKINGS, lablet.booking_id or "")
-    booking = None if stored is None else read_or_skip(stored, Booking, "booking")
+    booking, found = await _class_of(store, lablet)
     name = lablet.booking_id if booking is None else booking.name
-    number = lablet.booking_occurrence
-    found = None if booking is None or number is None else booking.occurrence(number)
     ends_at = lablet.ends_at if found is None else found.ends_at
     return BookedUntil(ends_at, f"it is a seat of booking {name}; extend the class instead")
 

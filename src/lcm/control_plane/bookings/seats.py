@@ -9,17 +9,20 @@ from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.definitions import read_definition_summary
 from lcm.control_plane.lablets.lifecycle import LabletOwner
 from lcm.control_plane.lablets.service import save_and_release
-from lcm.control_plane.records.kinds import LABLETS, TEAMS
+from lcm.control_plane.records.kinds import LABLETS, TEAMS, in_team
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.teams.choice import named_owner
 from lcm.control_plane.workers.lifecycle import updated_record
+from lcm.model.booking.failed_seats import RETRY_WAITS, can_be_made_anew, retry_at
 from lcm.model.booking.progress import seat_id, seat_name
+from lcm.model.formatting import as_clause
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.team import Team
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from lcm.control_plane.records.unit_of_work import Leader, Transaction, UnitOfWork
     from lcm.control_plane.store.port import Store
@@ -33,7 +36,7 @@ _OVER = "its class is over"
 async def keep_seats(
     tx: Transaction, booking: Booking, occurrence: BookingOccurrence
 ) -> tuple[list[Lablet], Sequence[int]]:
-    """Make the lablets that do not exist yet, and let those that exist end with the class.
+    """Make the lablets that do not exist yet or have failed, and let those that exist end with the class.
 
     Returns them, and the seats whose record cannot be read: they exist, and stop no other.
     """
@@ -47,12 +50,40 @@ async def keep_seats(
     for seat, lablet_id in enumerate(ids, 1):
         lablet = existing.get(lablet_id)
         if lablet is not None:
-            seats.append(_with_end(tx, lablet, occurrence))
+            retry = made < _MAX_SEATS_AT_ONCE and _is_due(lablet, tx.now)
+            made += retry
+            seats.append(await _retried(tx, lablet, occurrence) if retry else _with_end(tx, lablet, occurrence))
         elif lablet_id not in unreadable and made < _MAX_SEATS_AT_ONCE and definition is not None:
             made += 1
             lablet = _new_seat(tx, booking, occurrence, seat, definition, team)
             seats.append(tx.save_lablet(lablet, "created", f"seat {seat} of booking {booking.name}"))
     return seats, [seat for seat, lablet_id in enumerate(ids, 1) if lablet_id in unreadable]
+
+
+def _is_due(lablet: Lablet, now: datetime) -> bool:
+    at = retry_at(lablet)
+    return at is not None and at <= now
+
+
+async def _retried(tx: Transaction, lablet: Lablet, occurrence: BookingOccurrence) -> Lablet:
+    """Make a failed seat anew. Its reservation was released; its worker is booked, so nobody else has its place."""
+    await tx.depend_on_calendar()  # a cancellation changes it: no seat comes back after that
+    retries = lablet.retries + 1
+    after = lifecycle.make_anew(lablet, tx.now, occurrence.ends_at, retries=retries)
+    after = after.model_copy(update={"name": await _free_name(tx.store, lablet)})
+    reason = (
+        f"try {retries + 1} of {len(RETRY_WAITS) + 1}, as it failed: {as_clause(lablet.ending_reason or 'unknown')}"
+    )
+    return tx.save_lablet(after, "made_anew", reason, retries=retries)
+
+
+async def _free_name(store: Store, lablet: Lablet) -> str:
+    """Its name, with a number if another lablet has taken it while it had failed."""
+    name, number = lablet.name, 1
+    while await store.get_unique(LABLETS, "name", in_team(lablet.team, name)) is not None:
+        number += 1
+        name = f"{lablet.name}-{number}"
+    return name
 
 
 async def extend_seats(tx: Transaction, booking: Booking, occurrence: BookingOccurrence) -> None:
@@ -68,7 +99,7 @@ async def extend_seats(tx: Transaction, booking: Booking, occurrence: BookingOcc
 def _with_end(tx: Transaction, lablet: Lablet, occurrence: BookingOccurrence) -> Lablet:
     """A seat lasts until the class ends, also if the class was extended."""
     goes_on = lablet.wanted and lablet.ending is None and lablet.status not in FINAL_LABLET_STATUSES
-    if not goes_on or lablet.ends_at is None or lablet.ends_at >= occurrence.ends_at:
+    if not (goes_on or can_be_made_anew(lablet)) or lablet.ends_at is None or lablet.ends_at >= occurrence.ends_at:
         return lablet
     after = updated_record(lablet, tx.now, bump_generation=True, ends_at=occurrence.ends_at)
     return tx.save_lablet(after, "extended", "its class ends later")
@@ -111,9 +142,12 @@ async def _team(store: Store, booking: Booking) -> Team | None:
 
 
 async def end_seats(unit_of_work: UnitOfWork, leader: Leader, booking: Booking, occurrence: BookingOccurrence) -> None:
-    """Request the end of lablets that go on after the class; each in its own commit, as each changes its worker."""
+    """Request the end of lablets that go on after the class; each in its own commit, as each changes its worker.
+
+    Those that have failed are not made anew from now on.
+    """
     for lablet in await _seats(unit_of_work.store, booking, occurrence):
-        if lablet.wanted and lablet.status not in FINAL_LABLET_STATUSES:
+        if lablet.wanted and (lablet.status not in FINAL_LABLET_STATUSES or can_be_made_anew(lablet)):
             await unit_of_work.run_fenced(leader, partial(_end_seat, lablet.id))
 
 

@@ -15,9 +15,10 @@ from lcm.control_plane.bookings.access import (
     require_changeable,
     require_visible,
     shown_booking,
+    shown_change,
     shown_preview,
 )
-from lcm.control_plane.bookings.changes import cancel, extended, moved, preview_change
+from lcm.control_plane.bookings.changes import cancel, extended, moved, preview_change, refused_change
 from lcm.control_plane.bookings.proposals import assess_request
 from lcm.control_plane.bookings.seats import extend_seats
 from lcm.control_plane.bookings.workers import extend_workers
@@ -27,7 +28,6 @@ from lcm.control_plane.records.kinds import BOOKINGS
 from lcm.control_plane.teams.choice import add_to_team
 from lcm.core import clock
 from lcm.model.booking.record import UNDER_WAY, Booking
-from lcm.model.booking.requests import BookingChangePreview
 from lcm.model.booking.unreadable import read_known
 from lcm.model.problems import ProblemCode
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import DocumentPage, Sort, StoredDocument, Where
     from lcm.model.booking.requests import (
+        BookingChangePreview,
         BookingPreview,
         CancelBookingRequest,
         CreateBookingRequest,
@@ -131,15 +132,15 @@ class BookingService:
 
         async def attempt(tx: Transaction) -> BookingChangePreview:
             booking = await require_changeable(tx, caller, booking_id)
-            return preview_change(booking, await change(tx, booking))
+            after = await change(tx, booking)
+            return shown_change(caller.scope, preview_change(booking, after, tx.now))
 
         try:
             return await self._context.reads.run_alone(partial(self._context.unit_of_work.run, caller.actor, attempt))
         except ProblemError as problem:
             if problem.code is not ProblemCode.BOOKING_REFUSED:
                 raise
-            found = {} if problem.current is None else dict(problem.current)
-            return BookingChangePreview.model_validate({"confirmed": False, "reason": problem.detail, **found})
+            return refused_change(problem)
 
     async def cancel(
         self,

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from lcm.control_plane.bookings.protection import read_extension_limit, takes_room
+from lcm.control_plane.bookings.protection import end_of_class_under_way, read_extension_limit, takes_room
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.service import max_lifetime_of
 from lcm.control_plane.lablets.termination_preview import holder_of, lost_work, preview_termination
 from lcm.core import clock
+from lcm.model.booking.failed_seats import RETRY_WAITS
 from lcm.model.change_preview import ChangePreview
-from lcm.model.formatting import format_clock_time, format_instant, humanize_duration, humanize_until
+from lcm.model.formatting import count_of, format_clock_time, format_instant, humanize_duration, humanize_until
 from lcm.model.lablet.lifetime import latest_end
 from lcm.model.lablet.requests import ExtendLabletRequest, LabletAction
 from lcm.model.lablet.status import LabletStatus
@@ -41,7 +42,8 @@ async def preview_lablet_action(
     if hold is not None and not names_people:
         hold = hold.model_copy(update={"by": "An operator"})
     if request.action is LabletAction.RESET:
-        return preview_reset(lablet, worker_name, hold, now)
+        class_end = await end_of_class_under_way(context.store, lablet, now)
+        return preview_reset(lablet, worker_name, hold, now, class_end)
     return preview_termination(lablet, worker_name, hold, now)
 
 
@@ -81,13 +83,17 @@ def preview_extension(
     return ChangePreview(action=action, change=f"ends {before_text} → {after_text}", effect=effect)
 
 
-def preview_reset(lablet: Lablet, worker_name: str, hold: Hold | None, now: datetime) -> ChangePreview:
+def preview_reset(
+    lablet: Lablet, worker_name: str, hold: Hold | None, now: datetime, class_end: datetime | None = None
+) -> ChangePreview:
     """What a reset would do, and what would be lost. `hold` is the hold of its worker or of the fleet."""
     action, worker_text = LabletAction.RESET.value, worker_name or "its worker"
     try:
-        lifecycle.reset(lablet, now)
+        after = lifecycle.reset(lablet, now, class_end)
     except ProblemError as problem:
         return ChangePreview(action=action, changes=False, refusal=problem.detail)
+    if after.status is LabletStatus.PENDING_SCHEDULING:
+        return _preview_failed_seat(lablet, after, now)
     effect = (
         f"the lab on {worker_text} will be stopped, wiped and deleted; then a new one will be made from"
         f" {lablet.definition} on {worker_text}, and started. Its host, ports and end stay."
@@ -100,6 +106,20 @@ def preview_reset(lablet: Lablet, worker_name: str, hold: Hold | None, now: date
     losses = {what: text for what, text in lost_work(lablet, worker_text, now).items() if what != "Ports"}
     takes = "As long as its nodes need to stop and to boot again"
     return ChangePreview(action=action, change=change, effect=effect, takes=takes, losses=losses)
+
+
+def _preview_failed_seat(lablet: Lablet, after: Lablet, now: datetime) -> ChangePreview:
+    """What the reset of a failed seat would do. Its reservation was released, and its lab is gone or left behind."""
+    assert after.ends_at is not None
+    effect = (
+        f"A worker of its class will be chosen, and a new lab made from {lablet.definition} there: host and ports may"
+        " change. It waits while no worker of the class has room or while they are on hold. Its links open it again."
+        f" If it fails once more, it is made anew by itself, at most {count_of(len(RETRY_WAITS), 'time')}. It ends"
+        f" with the class, at {format_clock_time(after.ends_at, now)}."
+    )
+    change = f"{lablet.status} → {after.status}"
+    takes = "As long as its nodes need to boot"
+    return ChangePreview(action=LabletAction.RESET.value, change=change, effect=effect, takes=takes)
 
 
 def _preview_limit(

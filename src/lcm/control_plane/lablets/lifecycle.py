@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lcm.control_plane.errors import ProblemError, check_version
 from lcm.control_plane.workers.lifecycle import updated_record
 from lcm.model.base import format_utc
+from lcm.model.booking.failed_seats import can_be_made_anew
 from lcm.model.lablet.lifetime import BookedExtensionError, BookedUntil, ExtensionError, extend_end
 from lcm.model.lablet.placement import check_hold, lablet_end, rejection_reason, with_lablet, without_lablet
 from lcm.model.lablet.record import MAX_ABANDONED_LABS, AbandonedLab, Lablet
@@ -89,8 +90,11 @@ def build_lablet(
 
 
 def request_termination(lablet: Lablet, now: datetime, reason: str = "") -> Lablet:
-    """Request its end: at once if CML was not called yet, otherwise as soon as the controller has torn it down."""
-    if not lablet.wanted or lablet.status in FINAL_LABLET_STATUSES:
+    """Request its end: at once if CML was not called yet, otherwise as soon as the controller has torn it down.
+
+    A failed seat of a class stays failed then.
+    """
+    if not lablet.wanted or (lablet.status in FINAL_LABLET_STATUSES and not can_be_made_anew(lablet)):
         return lablet
     fields: dict[str, Any] = {"wanted": False}
     if lablet.ending is None:
@@ -124,12 +128,15 @@ def extend(
     return updated_record(lablet, now, bump_generation=True, **fields)
 
 
-def reset(lablet: Lablet, now: datetime) -> Lablet:
+def reset(lablet: Lablet, now: datetime, class_end: datetime | None = None) -> Lablet:
     """Request a new lab in place of its lab, on the same worker with the same ports.
 
     The lab that it has is recorded as left behind, with the marker of its own: so it is removed whatever stops in
-    between, and no lab that is made from now on can be taken for it.
+    between, and no lab that is made from now on can be taken for it. A failed seat, whose class is under way until
+    `class_end`, has none and is made anew.
     """
+    if lablet.status is LabletStatus.FAILED and lablet.wanted and class_end is not None:
+        return make_anew(lablet, now, class_end, retries=0)
     _check_goes_on(lablet, "reset")
     if lablet.status is not LabletStatus.RUNNING:
         detail = f"only a RUNNING lablet can be reset; it is {lablet.status}"
@@ -137,6 +144,17 @@ def reset(lablet: Lablet, now: datetime) -> Lablet:
     fields = on_enter(lablet, LabletStatus.INSTANTIATING, now)
     fields |= {"lab_id": None, "lab_started_at": None, "endpoints": (), "message": ""}
     fields |= {"placement_attempt": lablet.placement_attempt + 1, "left_behind": _add_left_behind(lablet)}
+    fields["retries"] = 0
+    return updated_record(lablet, now, bump_generation=True, **fields)
+
+
+def make_anew(lablet: Lablet, now: datetime, class_end: datetime, *, retries: int) -> Lablet:
+    """Schedule a failed seat of a class once more: under its id, so that its links and its learner's page stay.
+
+    Labs left behind stay recorded. The next placement has a marker of its own, so none of them is taken for its lab.
+    """
+    fields = on_enter(lablet, LabletStatus.PENDING_SCHEDULING, now)
+    fields |= {"ends_at": max(class_end, lablet.ends_at or class_end), "retries": retries}
     return updated_record(lablet, now, bump_generation=True, **fields)
 
 
@@ -247,6 +265,9 @@ def _check_allowed_write(lablet: Lablet, status: LabletStatus) -> None:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
     if status is LabletStatus.INSTANTIATING and lablet.status is LabletStatus.RUNNING:
         detail = "a running lablet becomes INSTANTIATING only by a reset; use POST /api/lablets/{id}/reset"
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
+    if lablet.status is LabletStatus.FAILED:
+        detail = "a failed seat is made anew only by its class or by a reset; use POST /api/lablets/{id}/reset"
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
     if status is LabletStatus.PENDING_SCHEDULING and not lablet.wanted:
         detail = "the lablet is ending, so it is not scheduled again; write its final status"

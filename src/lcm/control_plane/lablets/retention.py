@@ -60,11 +60,19 @@ async def _page(store: Store, where: Where, after: str | None) -> DocumentPage:
 
 
 async def _removable(store: Store, items: Sequence[StoredDocument]) -> list[StoredDocument]:
-    """Those that are needed no more: a lab left behind is removed later, which needs the record of its lablet."""
-    left = {item.id: {lab.worker_id for lab in lablet.left_behind} for item, lablet in _readable(items, Lablet)}
+    """Those that are needed no more.
+
+    A lab left behind is removed later, which needs the record of its lablet. And a class makes seats without a record.
+    """
+    readable = [(item, lablet) for item, lablet in _readable(items, Lablet) if not _is_in_class(lablet)]
+    left = {item.id: {lab.worker_id for lab in lablet.left_behind} for item, lablet in readable}
     stored = await store.get_many(WORKERS, sorted(set().union(*left.values())))
     ended = {item.id for item, worker in _readable(stored.values(), Worker) if worker.status is WorkerStatus.TERMINATED}
     return [item for item in items if item.id in left and not left[item.id] & (stored.keys() - ended)]
+
+
+def _is_in_class(lablet: Lablet) -> bool:
+    return lablet.booking_id is not None and lablet.ends_at is not None and lablet.ends_at > clock.earliest_now()
 
 
 def _readable(items: Iterable[StoredDocument], model: type[R]) -> Iterator[tuple[StoredDocument, R]]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.auth.seats.links import revoke_all
-from lcm.control_plane.bookings.protection import read_extension_limit, takes_room
+from lcm.control_plane.bookings.protection import end_of_class_under_way, read_extension_limit, takes_room
 from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.access import LabletAccessReader
 from lcm.control_plane.lablets.definitions import resolve_definition
@@ -27,6 +27,7 @@ from lcm.control_plane.workers.lifecycle import updated_record
 from lcm.core import clock
 from lcm.model.lablet.lifetime import MaxLifetime
 from lcm.model.lablet.record import Lablet
+from lcm.model.lablet.status import LabletStatus
 from lcm.model.team import Team
 
 if TYPE_CHECKING:
@@ -172,12 +173,17 @@ class LabletService:
         if_match: int | None = None,
         key: IdempotencyKey | None = None,
     ) -> bytes:
-        """Request a new lab in place of the lablet's lab. Its worker, ports and end stay."""
+        """Request a new lab in place of the lablet's lab; its worker, ports and end stay. Make a failed seat anew."""
 
         async def attempt(tx: Transaction) -> Lablet:
             require_may_change(caller, await tx.lablet(lablet_id))
             lablet = await tx.lablet(lablet_id, if_match=if_match)
-            return tx.save_lablet(lifecycle.reset(lablet, tx.now), "reset", reason or "", lab_id=lablet.lab_id)
+            class_end = None
+            if lablet.status is LabletStatus.FAILED:
+                await tx.depend_on_calendar()  # which changes when its class is cancelled
+                class_end = await end_of_class_under_way(tx.store, lablet, tx.now)
+            after = lifecycle.reset(lablet, tx.now, class_end)
+            return tx.save_lablet(after, "reset", reason or "", lab_id=lablet.lab_id)
 
         return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
 

@@ -8,6 +8,7 @@ from lcm.control_plane.fleet.state_reads import read_fleet_state
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.records.readable import readable_records
 from lcm.core import clock
+from lcm.model.booking.failed_seats import can_be_made_anew
 from lcm.model.change_preview import ChangePreview
 from lcm.model.formatting import humanize_duration
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
@@ -56,6 +57,8 @@ async def _holders(store: Store, lablets: Sequence[Lablet], now: datetime) -> li
 
 def preview_termination(lablet: Lablet, worker_name: str, hold: Hold | None, now: datetime) -> ChangePreview:
     """What ending the lablet would do now. `hold` is the hold of its worker or of the fleet."""
+    if can_be_made_anew(lablet):
+        return ChangePreview(action=END_ACTION, effect="It has failed, and will not be made anew for its class.")
     if lablet.status in FINAL_LABLET_STATUSES:
         return ChangePreview(action=END_ACTION, changes=False, effect=f"It has already ended: {lablet.status}.")
     if not lablet.wanted:

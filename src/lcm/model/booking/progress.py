@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from lcm.model.booking.capacity import UNKNOWN_LAB_TIME, walk_in_end
+from lcm.model.booking.failed_seats import failed_for_good, retry_at
 from lcm.model.booking.licenses import takes_license
 from lcm.model.booking.record import AtRisk, BookingStatus
 from lcm.model.formatting import as_clause, count_of
@@ -288,6 +289,8 @@ def assess_risk(
         if ready < booking.workers:
             missing.append(f"{ready} of {booking.workers} workers are ready")
         missing += _missing_seats(booking, seats, len(unreadable), now)
+    if failed := failed_for_good(seats):
+        missing.append(failed)
     if unreadable:
         named = ", ".join(map(str, unreadable))
         missing.append(f"the records of these seats cannot be read: {named}; restore them from a backup")
@@ -304,12 +307,16 @@ def _missing_seats(booking: Booking, seats: Sequence[Lablet], unreadable: int, n
     going_on = [each for each in seats if not _is_ending(each) and not _is_reset(each, now)]
     running = sum(each.status is LabletStatus.RUNNING for each in going_on)
     expected = booking.seats - unreadable - len(seats) + len(going_on)
-    return [f"{running} of {count_of(expected, 'seat')} are running"] if running < expected else []
+    if running >= expected:
+        return []
+    retried = sum(retry_at(each) is not None for each in going_on)
+    anew = f"; {retried} failed and will be made anew" if retried else ""
+    return [f"{running} of {count_of(expected, 'seat')} are running{anew}"]
 
 
 def _is_ending(seat: Lablet) -> bool:
     end = seat.status if seat.status in FINAL_LABLET_STATUSES else seat.ending
-    return end is not None and end is not LabletStatus.FAILED
+    return not seat.wanted or (end is not None and end is not LabletStatus.FAILED)
 
 
 def _is_reset(seat: Lablet, now: datetime) -> bool:

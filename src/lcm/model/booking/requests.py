@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import (
@@ -76,6 +77,28 @@ RequestedWallTime = Annotated[
 Minutes = Annotated[int, Field(ge=MIN_MINUTES, le=MAX_MINUTES), WHOLE_NUMBER]
 
 
+_INVISIBLE: Final = dict.fromkeys(map(ord, "\u200b\u2060\ufeff"))
+_ADDRESS: Final = re.compile(r"[^@]*<([^<>@\s]+@[^<>@\s]+)>")
+
+
+def split_learners(text: str) -> list[str]:
+    """The people of a list: one a line, or between semicolons. Of `Ann Lee <ann@example.org>` it is the address."""
+    found = []
+    for line in re.split(r"[\r\n\t;]", text.translate(_INVISIBLE)):
+        people, name = list[str](), ""
+        for part in line.split(","):
+            name += part
+            if "@" in part:
+                people.append(name.strip())
+                name = ""
+            elif name.strip():
+                name += ","  # of a name: people are separated only after their address
+        if name.strip() or any("," in each and not _ADDRESS.fullmatch(each) for each in people):
+            people = [line.strip()] if line.strip() else []
+        found += [address[1] if (address := _ADDRESS.fullmatch(each)) else each for each in people]
+    return found
+
+
 class CreateBookingRequest(StrictModel):
     """Book seats for a class. Without a version, the newest enabled version of the definition is used."""
 
@@ -107,8 +130,13 @@ class CreateBookingRequest(StrictModel):
         seats = info.data.get("seats")
         if seats is not None and len(learners) > seats:
             raise ValueError(f"{len(learners)} are given for {count_of(seats, 'seat')}; name at most one for each seat")
-        if len(set(learners)) < len(learners):
-            raise ValueError("must be unique")
+        seen: set[str] = set()
+        for each in learners:
+            if each.count("@") > 1:
+                raise ValueError(f"{each}: must be one name or e-mail address")
+            if each.casefold() in seen:
+                raise ValueError(f"{each} is named twice; give each person one seat")
+            seen.add(each.casefold())
         return learners
 
 
@@ -180,6 +208,8 @@ class BookingChangePreview(LenientModel):
     )
     shortages: tuple[BookingShortage, ...] = ()
     free_times: tuple[FreeTime, ...] = Field(default=(), description="At most three, for a class that is to be moved.")
+    cost: str = Field(default="", description="What the class would cost, and how much more or less, as a sentence.")
+    warnings: tuple[str, ...] = ()
 
 
 class BookingPreview(LenientModel):

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from pydantic import AfterValidator, Field, NaiveDatetime
 
 from lcm.model.base import CARRIED, CaseInsensitiveEnum, Record, SingleLineText, UtcDatetime
+from lcm.model.formatting import format_instant
 
 EXAMPLE_ZONE: Final = "Europe/Brussels"
 _MINUTE: Final = timedelta(minutes=1)
@@ -193,9 +194,19 @@ class WallTime(Record):
             return found[0]
         if self.occurrence is TimeOccurrence.SECOND:
             return found[1]
-        times = " and ".join(f"{each:%H:%M}" for each in found)
-        text = f"{_format(wall)} occurs twice in {zone.key}, at {times} UTC, because clocks are put back"
+        times = " and ".join(format_instant(each) for each in found)
+        text = f"{_format(wall)} occurs twice in {zone.key}, at {times}, because clocks are put back"
         raise WallTimeError(f"{text}; set occurrence (lcm: --which) to first or second")
+
+
+def possible_times(wall: datetime, zone_name: str) -> list[WallTime]:
+    """What can be meant by a time that is no instant or two: both of two, or the neighbours of one that is skipped."""
+    zone = load_zone(zone_name)
+    found = find_instants(wall, zone)
+    if len(found) == 2:
+        return [WallTime(at=wall, zone=zone_name, occurrence=each) for each in TimeOccurrence]
+    gap = None if found else find_gap(wall, zone)
+    return [] if gap is None else [WallTime(at=each, zone=zone_name) for each in (gap.begins - _MINUTE, gap.ends)]
 
 
 def _describe_gap(wall: datetime, zone: ZoneInfo) -> str:

@@ -13,9 +13,12 @@ from urllib.parse import quote
 from pydantic import Field
 
 from lcm.model.base import LenientModel
+from lcm.model.formatting import format_instant
 from lcm.model.lablet.ports import substitute_ports
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
-from lcm.model.worker.status import WorkerStatus
+from lcm.model.lablet.urgency import lablet_problem
+from lcm.model.worker.conditions import ConditionType, is_condition_true
+from lcm.model.worker.status import CML_STATUSES, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,15 +116,29 @@ def _state(lablet: Lablet, worker: Worker | None) -> tuple[AccessState, str]:
         return "pending", "The address is known once the lablet is placed on a worker."
     if worker is None:
         return "unreachable", f"Its worker {lablet.worker_id} has no record. There is no address."
-    if worker.status is not WorkerStatus.RUNNING or not (worker.public_ip or worker.private_ip):
-        return "unreachable", f"{worker.name} has no address now: it is {worker.status}."
+    if worker.status not in CML_STATUSES or not (worker.public_ip or worker.private_ip):
+        what = _WITHOUT_ADDRESS.get(worker.status) if lablet.status is LabletStatus.RUNNING else None
+        what, since = what or "There is no address now: the lab is on", format_instant(worker.status_since)
+        return "unreachable", f"{what} {worker.name}, which has been {worker.status} since {since}."
     if lablet.status is not LabletStatus.RUNNING:
         return "starting", "The lab is being started. Ports answer once its nodes have booted."
     if lablet.instance_id is not None and lablet.instance_id != worker.instance_id:
         return "unreachable", f"{worker.name} has another instance now, without this lab."
-    if not worker.ready:
+    if not is_condition_true(worker.conditions, ConditionType.CML_READY):
         return "available", f"{worker.name} is not ready: CML on it may not answer."
-    return "available", "The lab is running."
+    problem = lablet_problem(lablet)
+    return "available", "The lab is running." if problem is None else f"The lab may not be running: {problem}."
+
+
+_NOT_KNOWN = "Whether the lab is running is not known: it is on"
+_WITHOUT_ADDRESS = {
+    WorkerStatus.STOPPING: "The lab is being stopped with its worker",
+    WorkerStatus.STOPPED: "The lab is stopped with its worker",
+    WorkerStatus.TERMINATED: "The lab is gone with its worker",
+    WorkerStatus.UNKNOWN: _NOT_KNOWN,
+    WorkerStatus.FAILED: _NOT_KNOWN,
+}
+"""What is known of a running lab whose worker has one of these statuses."""
 
 
 def _forwarded(tags: Iterable[str], ports: Mapping[str, int], host: str) -> Iterable[ForwardedPort]:

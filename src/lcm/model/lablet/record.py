@@ -217,6 +217,9 @@ class Lablet(Record):
     time_to_live_minutes: float | None = None
     booking_id: str | None = Field(default=None, description="The booking whose seat it is; null: of none.")
     booking_occurrence: int | None = Field(default=None, description="The class of that booking, 1 for the first.")
+    retries: int = Field(
+        default=0, description="How often LCM has made this failed seat anew since its warm-up or its last reset."
+    )
     running_since: UtcDatetime | None = None
     message: str = ""
     version: int = 1

@@ -40,7 +40,8 @@ _FINAL = frozenset({LabletStatus.TERMINATED, LabletStatus.FAILED, LabletStatus.E
 class LabletStatusInfo:
     """All that follows from the status alone. The sets below are derived from it."""
 
-    next: frozenset[LabletStatus] = frozenset()  # allowed transitions; none: the status is final
+    next: frozenset[LabletStatus] = frozenset()  # allowed transitions
+    final: bool = False
     assigned: bool = False
     has_lab: bool = False  # a lab may exist on the worker
 
@@ -61,17 +62,21 @@ _TABLE: Mapping[LabletStatus, LabletStatusInfo] = {
     # A reset makes a new lab on the same worker.
     _RUNNING: LabletStatusInfo(next=_FINAL | {_STOPPING, _PENDING, _INSTANTIATING}, assigned=True, has_lab=True),
     _STOPPING: LabletStatusInfo(next=_FINAL | {_PENDING}, assigned=True, has_lab=True),
-    **dict.fromkeys(sorted(_FINAL), LabletStatusInfo()),
+    **dict.fromkeys(sorted(_FINAL), LabletStatusInfo(final=True)),
+    # A failed seat of a class that is under way is made anew. Whatever else has failed stays so.
+    LabletStatus.FAILED: LabletStatusInfo(next=frozenset({_PENDING}), final=True),
 }
 LABLET_STATUSES: Mapping[LabletStatus, LabletStatusInfo] = _LabletStatusTable(_TABLE)
 
-FINAL_LABLET_STATUSES = frozenset(status for status, info in LABLET_STATUSES.items() if not info.next)
+FINAL_LABLET_STATUSES = frozenset(status for status, info in LABLET_STATUSES.items() if info.final)
 """Nothing of the lablet is left on any worker, and nothing is reserved for it."""
 
 ASSIGNED_LABLET_STATUSES = frozenset(status for status, info in LABLET_STATUSES.items() if info.assigned)
 """The lablet has a reservation on a worker."""
 
-NOT_ON_CML_STATUSES = frozenset(status for status, info in LABLET_STATUSES.items() if info.next and not info.has_lab)
+NOT_ON_CML_STATUSES = frozenset(
+    status for status, info in LABLET_STATUSES.items() if not info.final and not info.has_lab
+)
 """No lab was requested from CML yet."""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from lcm.model.base import CARRIED, CaseInsensitiveEnum, Record, UtcDatetime
+from lcm.model.booking.failed_seats import retry_at
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, find_condition
 from lcm.model.worker.status import WorkerStatus
@@ -177,9 +178,9 @@ def worker_changes(before: Worker | None, after: Worker, reason: str) -> Iterato
 
 
 def lablet_changes(before: Lablet | None, after: Lablet, reason: str) -> Iterator[AlertChange]:
-    """The alerts that a change of a lablet raises."""
+    """The alert that a lablet has failed for good: not a seat that is made anew, which its class reports as missing."""
     failed = LabletStatus.FAILED
-    if after.status is failed and (before is None or before.status is not failed):
+    if after.status is failed and (before is None or before.status is not failed) and retry_at(after) is None:
         subject = AlertSubject(kind=SubjectKind.LABLET, id=after.id, name=after.name, team=after.team)
         yield AlertChange(AlertType.LABLET_FAILED, AlertState.RAISED, Finding(subject, reason))
 

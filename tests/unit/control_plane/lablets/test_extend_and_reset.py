@@ -192,6 +192,27 @@ def test_a_lablet_that_is_to_end_is_not_reset() -> None:
         reset(running(wanted=False), NOW)
 
 
+def test_a_failed_seat_is_reset_while_its_class_is_under_way() -> None:
+    left = (AbandonedLab(worker_id="w-1", marker="l-1.1", lab_id="lab-1"),)
+    facts = {"status": LabletStatus.FAILED, "ending": LabletStatus.FAILED, "booking_id": "bk-1", "retries": 4}
+    seat = running(**facts, ends_at=NOW + HOUR, left_behind=left, lab_id=None, ports={})
+    after = reset(seat, NOW, NOW + 2 * HOUR)
+    assert (after.status, after.retries, after.ending, after.worker_id) == ("PENDING_SCHEDULING", 0, None, None)
+    assert (after.ends_at, after.left_behind, after.placement_attempt) == (NOW + 2 * HOUR, left, 1)
+    preview = preview_reset(seat, "", None, NOW, NOW + 2 * HOUR)
+    assert preview.change == "FAILED → PENDING_SCHEDULING"
+    assert "host and ports may change" in preview.effect
+    for over in (seat.model_copy(update={"wanted": False}), seat.model_copy(update={"status": "EXPIRED"})):
+        with pytest.raises(ProblemError, match="it has ended"):
+            reset(over, NOW, NOW + 2 * HOUR)
+    with pytest.raises(ProblemError, match=r"it has ended \(FAILED\) and cannot be reset"):
+        reset(seat, NOW)
+
+
+def test_a_reset_of_a_running_seat_begins_to_count_retries_anew() -> None:
+    assert reset(running(retries=4), NOW).retries == 0
+
+
 def test_a_hold_delays_the_reset_and_the_preview_says_so() -> None:
     hold = Hold(reason="exam", by="bob", since=NOW)
     assert preview_reset(running(), "alpha", hold, NOW).effect.startswith("bob put alpha or the fleet on hold. After")

@@ -165,6 +165,9 @@ def test_the_table_decides_which_status_may_follow(before: LabletStatus, after: 
     elif (before, after) == (LabletStatus.RUNNING, LabletStatus.INSTANTIATING):
         with pytest.raises(ProblemError, match="only by a reset"):
             apply_lablet_status(lablet, a_write(after), LATER)
+    elif (before, after) == (LabletStatus.FAILED, PENDING):
+        with pytest.raises(ProblemError, match="only by its class or by a reset"):
+            apply_lablet_status(lablet, a_write(after), LATER)
     else:
         written = apply_lablet_status(lablet, a_write(after), LATER)
         assert written.status is after

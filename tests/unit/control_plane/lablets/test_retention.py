@@ -106,6 +106,17 @@ async def test_a_lablet_whose_lab_was_left_behind_is_kept_as_long_as_the_worker_
     assert await present(desk) == ["l-1"]
 
 
+async def test_a_seat_that_has_ended_is_kept_until_its_class_is_over(desk: LabletDesk) -> None:
+    """Without a record the class would make it once more, although a person has ended it or it has failed for good."""
+    end = clock.now() + DAY
+    await add(desk, "seat", LabletStatus.FAILED, 2 * DAY, booking_id="bk-1", ends_at=end)
+    await add(desk, "walk-in", LabletStatus.FAILED, 2 * DAY, ends_at=end)
+    assert await remove_ended_lablets(desk.unit_of_work, 1) == 1
+    assert await present(desk) == ["seat"]
+    await asyncio.sleep(DAY.total_seconds() + 600)
+    assert await remove_ended_lablets(desk.unit_of_work, 1) == 1
+
+
 async def test_two_control_planes_remove_each_lablet_once(desk: LabletDesk) -> None:
     for number in range(250):
         await add(desk, f"l-{number:03}", LabletStatus.TERMINATED, 40 * DAY)

@@ -166,6 +166,18 @@ def test_of_regions_that_a_new_leader_has_not_scanned_the_leaks_stay_as_they_wer
     assert with_leaks_before(a_report(scanned=None), before).leaks == ()  # a controller of an earlier version
 
 
+def test_leaks_that_were_only_counted_are_counted_until_a_new_leader_has_scanned_every_region() -> None:
+    regions = ["eu-west-1", "us-east-1"]
+    listed = [a_leak(number) for number in range(100)]
+    before = a_report(*listed, total=250, scanned=regions)
+    for scanned in ([], ["eu-west-1"]):
+        found = listed if scanned else []
+        merged = with_leaks_before(a_report(*found, total=150 * bool(scanned), scanned=scanned), before.leaks, 250)
+        assert (merged.leaks, merged.leaks_total) == (before.leaks, 250)
+    after = with_leaks_before(a_report(*listed, total=150, scanned=regions), before.leaks, 250)
+    assert after.leaks_total == 150
+
+
 def test_leaks_do_not_take_turns_in_a_list_that_is_cut() -> None:
     regions = ["eu-west-1", "us-east-1"]
     old = [a_leak(number) for number in range(10, 110)]

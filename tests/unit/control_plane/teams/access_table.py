@@ -311,8 +311,10 @@ ROUTES: Final = {
         GET /bookings/{booking_id}/classes/{number}/confirm-cancel
         POST /bookings/{booking_id}/classes/{number}/cancel
         GET /bookings/{booking_id}/classes/{number}/confirm-extend
+        GET /bookings/{booking_id}/classes/{number}/extend-preview
         POST /bookings/{booking_id}/classes/{number}/extend
         GET /bookings/{booking_id}/classes/{number}/confirm-move
+        GET /bookings/{booking_id}/classes/{number}/move-preview
         POST /bookings/{booking_id}/classes/{number}/move
         GET /bookings/{booking_id}/classes/{number}/seat-links
         POST /bookings/{booking_id}/classes/{number}/seat-links

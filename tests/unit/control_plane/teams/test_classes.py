@@ -119,6 +119,13 @@ async def test_a_refusal_has_numbers_and_no_names(school: School) -> None:
         assert "secret" not in answer.text
 
 
+async def test_a_preview_of_a_change_says_what_it_costs_only_to_roles_of_the_fleet(school: School) -> None:
+    path = f"/{(await book(school))['id']}/extend/preview"
+    assert (await send(school, path, minutes=30)).json()["cost"] == ""
+    seen = await school.plane.ask("POST", f"/api/bookings{path}", role=Role.OPERATOR, json={"minutes": 30})
+    assert seen.json()["cost"].endswith("more than now.")
+
+
 async def test_what_a_class_lacks_and_costs_is_for_roles_of_the_fleet(school: School) -> None:
     """The text names workers, and people who hold them."""
     mine = school.bookings["alpha-class"]
@@ -170,7 +177,10 @@ async def test_the_navigation_has_what_people_of_a_team_can_open(school: School,
         assert (await school.ask(who, "GET", address, html=True)).status_code == 200
 
 
-async def test_a_class_of_thirty_is_shown_reset_and_extended_by_its_instructor(school: School) -> None:
+@pytest.mark.parametrize("status", [LabletStatus.RUNNING, LabletStatus.FAILED])
+async def test_a_class_of_thirty_is_shown_reset_and_extended_by_its_instructor(
+    school: School, status: LabletStatus
+) -> None:
     await school.admin("PATCH", "/api/settings", scaling={"max_workers_per_region": 60})
     made = await book(school, seats=30)
     begins = datetime.fromisoformat(made["occurrences"][0]["starts_at"])
@@ -183,7 +193,7 @@ async def test_a_class_of_thirty_is_shown_reset_and_extended_by_its_instructor(s
     assert stored is not None
     seat = Lablet.model_validate_json(stored.body)
     workers = (await school.plane.ask("GET", "/api/workers")).json()["items"]
-    facts = {"status": LabletStatus.RUNNING, "lab_id": "abc", "worker_id": workers[0]["id"]}
+    facts = {"status": status, "lab_id": "abc", "worker_id": workers[0]["id"]}
     runs = seat.model_copy(update=facts)
     await store.commit([Put(LABLETS, seat.id, runs.model_dump_json().encode(), stored.revision, lablet_fields(runs))])
     path = f"/bookings/{made['id']}/classes/1"
@@ -195,6 +205,7 @@ async def test_a_class_of_thirty_is_shown_reset_and_extended_by_its_instructor(s
     assert "/confirm-extend" in page
     reset = await school.ask("instructor", "POST", f"/lablets/{seat.id}/reset", html=True, data={"confirm": seat.name})
     assert reset.status_code == 200, reset.text
+    assert f"/lablets/{seat.id}/confirm-reset" not in (await school.ask("instructor", "GET", path, html=True)).text
     longer = await school.ask("instructor", "POST", f"{path}/extend", html=True, data={"minutes": "30"})
     assert longer.status_code == 200, longer.text
     again = Booking.model_validate((await send(school, f"/{made['id']}", method="GET")).json())

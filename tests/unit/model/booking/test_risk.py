@@ -23,6 +23,7 @@ CLASS = BookingOccurrence(
     ends_at=NOW + timedelta(hours=1),
 )
 ENDED, FAILED = LabletStatus.TERMINATED, LabletStatus.FAILED
+SEAT_FAILED = {"id": "l-abc-1-2", "booking_id": "bk-1", "status": "FAILED", "ending": FAILED}
 BEFORE = NOW - timedelta(minutes=30)
 
 
@@ -38,12 +39,14 @@ BEFORE = NOW - timedelta(minutes=30)
         ({"status": "INSTANTIATING"}, "1 of 2 seats are running"),
         ({"status": "STOPPING", "ending": FAILED}, "1 of 2 seats are running"),
         ({"status": "FAILED", "ending": FAILED}, "1 of 2 seats are running"),
+        ({"status": "FAILED", "ending": FAILED, "wanted": False}, None),  # its learner has ended it while it failed
+        ({**SEAT_FAILED, "retries": 3}, "1 of 2 seats are running; 1 failed and will be made anew"),
     ],
 )
 def test_a_seat_is_missing_unless_its_learner_has_ended_or_resets_it(
     facts: dict[str, Any], missing: str | None
 ) -> None:
-    seats = [a_lablet(id="l-1", status="RUNNING"), a_lablet(id="l-2", **facts)]
+    seats = [a_lablet(id="l-1", status="RUNNING"), a_lablet(**{"id": "l-2", **facts})]
     choice = WorkerChoice((ready("alpha"), ready("beta")), (), 0)
     found = assess_risk(a_booking(2), CLASS, choice, seats, NOW)
     assert (None if found is None else found.missing) == missing
@@ -56,3 +59,14 @@ def test_workers_without_a_license_are_named_as_soon_as_they_are_there() -> None
     assert found is not None
     assert found.missing.startswith("1 of 2 workers have no license: set SCALE_UP_LICENSE_TOKEN")
     assert assess_risk(a_booking(2), later, WorkerChoice(workers, (), 0), [], NOW) is None
+
+
+def test_a_seat_that_stays_failed_is_named_long_before_the_start() -> None:
+    later = CLASS.model_copy(update={"starts_at": NOW + timedelta(hours=1)})
+    choice = WorkerChoice((ready("alpha"), ready("beta")), (), 0)
+    seats = [a_lablet(id="l-abc-1-1"), a_lablet(**SEAT_FAILED, retries=3)]
+    assert assess_risk(a_booking(2), later, choice, seats, NOW) is None, "it is made anew"
+    given_up = [seats[0], a_lablet(**SEAT_FAILED, retries=4)]
+    found = assess_risk(a_booking(2), later, choice, given_up, NOW)
+    assert found is not None
+    assert found.missing.startswith("seat 2 has failed 5 times: find out why and reset it on the page of the class")

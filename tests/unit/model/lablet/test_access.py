@@ -10,6 +10,8 @@ from lcm.model.lablet.access import describe_access, forwards_port
 from lcm.model.lablet.record import NodeEndpoint
 from tests.support.records.lablet_records import a_lablet, a_ready_worker
 
+WITH_IT, SINCE = "with its worker alpha, which has been", "since 2026-01-17 10:30:00 UTC."
+NOT_KNOWN = "Whether the lab is running is not known: it is on"
 RUNNING = {"status": "RUNNING", "worker_id": "w-1", "instance_id": "i-1", "lab_id": "lab-1"}
 
 
@@ -72,10 +74,24 @@ def test_a_private_address_is_named_as_one() -> None:
         ({}, None, "pending", "placed on a worker"),
         ({"status": "SCHEDULED", "worker_id": "w-1"}, {}, "starting", "being started"),
         ({**RUNNING, "status": "INSTANTIATING"}, {}, "starting", "being started"),
-        (RUNNING, {"status": "STOPPED", "public_ip": None}, "unreachable", "alpha has no address now: it is STOPPED"),
-        (RUNNING, {"public_ip": None, "private_ip": None}, "unreachable", "alpha has no address now: it is RUNNING"),
+        (RUNNING, {"status": "STOPPING"}, "unreachable", "The lab is being stopped with its worker alpha, "),
+        (
+            RUNNING,
+            {"status": "STOPPED", "public_ip": None},
+            "unreachable",
+            f"The lab is stopped {WITH_IT} STOPPED {SINCE}",
+        ),
+        (RUNNING, {"status": "TERMINATED", "public_ip": None}, "unreachable", f"The lab is gone {WITH_IT} TERMINATED"),
+        (RUNNING, {"status": "UNKNOWN"}, "unreachable", f"{NOT_KNOWN} alpha, which has been UNKNOWN {SINCE}"),
+        (RUNNING, {"status": "FAILED"}, "unreachable", f"{NOT_KNOWN} alpha, which has been FAILED {SINCE}"),
+        (RUNNING, {"public_ip": None, "private_ip": None}, "unreachable", "alpha, which has been RUNNING"),
+        ({"status": "SCHEDULED", "worker_id": "w-1"}, {"status": "STOPPED"}, "unreachable", "There is no address now"),
+        (RUNNING, {"status": "DRAINING"}, "available", "The lab is running."),
+        (RUNNING, {"desired_status": "STOPPED"}, "available", "The lab is running."),
         (RUNNING, {"instance_id": "i-2"}, "unreachable", "another instance"),
         (RUNNING, {"conditions": ()}, "available", "alpha is not ready"),
+        ({**RUNNING, "message": "a user stopped it"}, {}, "available", "may not be running: a user stopped it."),
+        ({**RUNNING, "message": "on hold by ada: her disks"}, {}, "available", "The lab is running."),
         (RUNNING, None, "unreachable", "w-1 has no record"),
         ({**RUNNING, "status": "STOPPING"}, {}, "released", "released"),
         ({**RUNNING, "status": "EXPIRED"}, {}, "released", "released"),

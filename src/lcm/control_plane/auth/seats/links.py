@@ -25,6 +25,7 @@ from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Put, Sort, Where
 from lcm.core import clock
+from lcm.model.booking.failed_seats import can_be_made_anew
 from lcm.model.formatting import format_instant
 from lcm.model.lablet.seat_link import SeatLink
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
@@ -45,6 +46,7 @@ DEFAULT_LINK_AGE: Final = timedelta(hours=24)
 MAX_LINK_AGE: Final = timedelta(days=30)
 MAX_LINKS_PER_LABLET: Final = 50
 SEAT_SESSION_MAX_AGE: Final = timedelta(days=7)
+FAILED_LAB: Final = "This lab has failed. If it is made anew, this link opens it: try again in some minutes."
 _CODE_BYTES = 32
 _LABLETS_AT_ONCE = 100
 _CODE_PATTERN = re.compile(r"([a-z0-9-]{1,32})\.([0-9a-f]{64})")
@@ -255,6 +257,8 @@ def why_not(link: StoredSeatLink, lablet: Lablet | None) -> str:
     moved = lablet is not None and link.team not in (None, lablet.team)
     if link.revoked_at is not None or moved:
         return "This link was revoked."
+    if lablet is not None and can_be_made_anew(lablet):
+        return FAILED_LAB
     if lablet is None or lablet.status in FINAL_LABLET_STATUSES:
         return "This lab has ended."
     return ""

@@ -194,7 +194,10 @@ async def reset_lablet(
     key: IdempotencyKeyDep,
     body: CommandRequest | None = None,
 ) -> Response:
-    """Request a new lab in place of the lablet's: its worker, ports and end stay, and all work in it is lost."""
+    """Request a new lab in place of the lablet's: its worker, ports and end stay, and all work in it is lost.
+
+    A FAILED seat is made anew on a worker of its class, while that is under way.
+    """
     reason = None if body is None else body.reason
     record = await get_services(request).lablets.reset(caller, lablet_id, reason=reason, if_match=if_match, key=key)
     return versioned_response(shown_lablet(caller.scope, record), 202)
