@@ -55,7 +55,7 @@ def test_a_class_that_is_refused_is_booked_at_a_proposed_time(
     dialog.get_by_label("Seats", exact=True).fill("30")
     dialog.get_by_label("Start", exact=True).fill(f"{day}T10:00")
     page.keyboard.press("Tab")
-    preview = dialog.locator("#booking-preview")
+    preview = dialog.get_by_role("region", name="Does it fit?")
     expect(preview).to_contain_text("It does not fit.")
     expect(preview).to_contain_text("MAX_WORKERS_PER_REGION is 10")
     expect(preview).to_contain_text("Cost:")

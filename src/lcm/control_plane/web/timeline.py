@@ -208,6 +208,7 @@ _LABLET_ACTION_TEXT: Final[dict[str, str]] = {
     "terminate": "requested its end",
     "extend": "moved its end",
     "reset": "requested a new lab",
+    "made_anew": "made it anew",
     "seat_link_created": "created a seat link",
     "seat_link_revoked": "revoked a seat link",
     "seat_opened": "opened it",

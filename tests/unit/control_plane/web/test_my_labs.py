@@ -86,6 +86,16 @@ async def test_opening_the_page_of_a_link_changes_nothing(world: LabletWorld) ->
     assert code.partition(".")[2] not in str(listed)
 
 
+async def test_a_lab_is_not_running_while_its_worker_is_stopped(world: LabletWorld) -> None:
+    lablet = await runs(world, "mine")
+    visitor = await seated(world, lablet)
+    worker = await world.plane.ask("GET", f"/api/workers/{lablet['worker_id']}")
+    await world.plane.report(worker.json(), "STOPPED")
+    page = await visitor.page("/my")
+    assert '<span class="status mark-calm">Not reachable</span>' in page
+    assert "The lab is stopped with its worker mine0000, which has been STOPPED since <time" in page
+
+
 async def test_a_seat_reaches_extends_resets_and_ends_its_lab(world: LabletWorld) -> None:
     lablet = await runs(world, "mine")
     visitor = await seated(world, lablet)

@@ -28,11 +28,14 @@ from lcm.control_plane.web.lablets.create import enabled_definitions, teams_to_c
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment
 from lcm.core import clock
 from lcm.model.booking.record import Booking
-from lcm.model.booking.requests import BookingPreview, CreateBookingRequest
+from lcm.model.booking.requests import BookingPreview, CreateBookingRequest, split_learners
+from lcm.model.calendar.zones import possible_times
 from lcm.model.problems import HTTP_STATUS_BY_CODE, ProblemCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lcm.model.calendar.zones import WallTime
 
 router = APIRouter(include_in_schema=False)
 _FIELDS: Final = (
@@ -49,12 +52,12 @@ _FIELDS: Final = (
     "learners",
 )
 _NUMBERS: Final = ("seats", "duration_minutes", "repeat_weeks")
-_HINTS: Final = {
-    "definition": "select a definition",
-    "start": "is not a date and a time; choose both, such as 2030-01-31T09:00",
-}
+_HINTS: Final = {"definition": "select a definition"}
+NO_START: Final = {"start": "is not a date and a time; choose both, such as 2030-01-31T09:00"}
+"""The hint for an empty field; browsers send none if only one of both was chosen."""
 _NOTHING_BOOKED: Final = "The class does not fit at this time. Choose one of the proposed times, or change the form."
 _MORNING: Final = time(9)
+_MAX_QUOTED: Final = 60
 
 
 @router.get("/bookings/new")
@@ -79,13 +82,14 @@ async def preview_booking(request: Request, user: CreatorUser) -> HTMLResponse:
     """Whether the class would fit as the form is filled in now, and what it costs. Changes nothing."""
     values = {name: request.query_params.get(name, "").strip() for name in _FIELDS}
     wanted, form = parse_booking_form({**values, "name": values["name"] or "preview"})
-    if wanted is None:
-        return render_fragment("bookings/_preview.html", preview=None, problems=form.problems)
+    preview, problems = None, form.problems
     try:
-        preview = await get_services(request).bookings.preview(user.caller, wanted)
+        if wanted is not None:
+            preview = await get_services(request).bookings.preview(user.caller, wanted)
     except ProblemError as error:
-        return render_fragment("bookings/_preview.html", preview=None, problems=_problems(error))
-    return render_fragment("bookings/_preview.html", preview=preview, problems={})
+        problems = _problems(error)
+    choices = clock_choices(values["start"], values["zone"], problems)
+    return render_fragment("bookings/_preview.html", preview=preview, problems=problems, choices=choices)
 
 
 @router.post("/bookings/new")
@@ -111,20 +115,33 @@ def parse_booking_form(values: Mapping[str, str]) -> tuple[CreateBookingRequest 
     for name in _NUMBERS:
         if name in wanted:
             wanted[name] = parse_number(wanted[name])
-    wanted["learners"] = [each.strip() for each in values.get("learners", "").splitlines() if each.strip()]
+    wanted["learners"] = split_learners(values.get("learners", ""))
     try:
         return CreateBookingRequest.model_validate(wanted), FormState(values)
     except ValidationError as error:
-        return None, FormState(values, _by_form_field(error))
+        return None, FormState(values, _by_form_field(error, wanted))
 
 
-def _by_form_field(error: ValidationError) -> dict[str, str]:
-    """The problem of each field; for learners, that of the first line that is wrong."""
+def clock_choices(start: str, zone: str, problems: Mapping[str, str]) -> list[WallTime]:
+    """The times that can be meant by an invalid start, in a night in which clocks are changed."""
+    try:
+        return possible_times(datetime.fromisoformat(start), zone) if "start" in problems else []
+    except (ValueError, OverflowError):
+        return []
+
+
+def _by_form_field(error: ValidationError, wanted: Mapping[str, Any]) -> dict[str, str]:
+    """The problem of each field; for learners, that of the first person who is named wrongly."""
     found: dict[str, str] = {}
-    for path, text in field_problems(error, _HINTS).items():
-        field, _, line = path.partition(".")
-        found.setdefault(field, f"line {int(line) + 1}: {text}" if line.isdigit() else text)
+    for path, text in field_problems(error, _HINTS if "start" in wanted else _HINTS | NO_START).items():
+        field, _, index = path.partition(".")
+        person = f"{_short(wanted['learners'][int(index)])}: " if index.isdigit() else ""
+        found.setdefault(field, f"{person}{text}")
     return found
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
 
 
 def _problems(error: ProblemError) -> Mapping[str, str]:
@@ -152,6 +169,7 @@ async def _render_form(
         form=form,
         preview=preview,
         problems=form.problems,
+        choices=clock_choices(form.value("start"), form.value("zone"), form.problems),
         definitions=await enabled_definitions(services.context.store, user.caller.scope),
         teams=sorted((await teams_to_create_in(services, user)).values()),
         user=user,

@@ -17,7 +17,8 @@ from lcm.control_plane.web.auth import InstructorUser, WebUser, is_fragment
 from lcm.control_plane.web.lablets.list_page import worker_names
 from lcm.control_plane.web.rendering import render_fragment, render_page
 from lcm.core import clock
-from lcm.model.booking.progress import seat_id
+from lcm.model.booking.failed_seats import retry_text
+from lcm.model.booking.progress import due_status, seat_id
 from lcm.model.booking.record import MAX_REPEATS, UNDER_WAY, Booking, BookingOccurrence, BookingStatus
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
@@ -42,6 +43,7 @@ class Seat:
     learner: str
     lablet: Lablet | None
     unreadable: bool = False
+    next_step: str = ""  # of a failed one, while its class is under way
 
     @property
     def urgency(self) -> LabletUrgency:
@@ -60,7 +62,8 @@ class Seat:
     @property
     def resettable(self) -> bool:
         """Whether its lab can be made anew."""
-        return self.lablet is not None and self.lablet.wanted and self.lablet.status is LabletStatus.RUNNING
+        runs = self.lablet is not None and self.lablet.wanted and self.lablet.status is LabletStatus.RUNNING
+        return runs or bool(self.next_step)
 
     @property
     def ended(self) -> bool:
@@ -125,9 +128,16 @@ async def read_seats(store: Store, scope: Scope, booking: Booking, occurrence: B
     stored = await store.get_many(LABLETS, list(ids.values()))
     found = {key: read_or_skip(each, Lablet, "lablet") for key, each in stored.items()}
     lablets = {key: each for key, each in found.items() if each is not None and scope.sees(each.team, each.owner)}
-    learners = dict(enumerate(booking.learners, 1))
+    learners, now = dict(enumerate(booking.learners, 1)), clock.now()
+    goes_on = due_status(occurrence, now) in UNDER_WAY
     seats = [
-        Seat(number, learners.get(number, ""), lablets.get(key), unreadable=key in found and found[key] is None)
+        Seat(
+            number,
+            learners.get(number, ""),
+            lablets.get(key),
+            unreadable=key in found and found[key] is None,
+            next_step=retry_text(lablets[key], now) if goes_on and key in lablets else "",
+        )
         for number, key in ids.items()
     ]
     return sorted(seats, key=lambda each: (each.urgency, each.number))

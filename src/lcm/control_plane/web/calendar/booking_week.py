@@ -135,9 +135,11 @@ def week_days(bookings: Iterable[Booking], week: ShownWeek, now: datetime) -> li
 
 
 def _times(occurrence: BookingOccurrence, begin: datetime, end: datetime, zone: ZoneInfo) -> str:
-    first = "00:00" if occurrence.starts_at < begin else f"{occurrence.starts_at.astimezone(zone):%H:%M}"
-    last = "24:00" if occurrence.ends_at >= end else f"{occurrence.ends_at.astimezone(zone):%H:%M}"
-    return f"{first} to {last}"
+    first, last = (each.astimezone(zone) for each in (max(occurrence.starts_at, begin), min(occurrence.ends_at, end)))
+    # Where clocks change in between, a time alone may be either of two.
+    shown = "%H:%M" if first.utcoffset() == last.utcoffset() else "%H:%M %Z"
+    until = "24:00" if occurrence.ends_at >= end else f"{last:{shown}}"
+    return f"{first:{shown}} to {until}"
 
 
 def worker_usage(

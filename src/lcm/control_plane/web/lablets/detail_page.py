@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from lcm.control_plane.auth.roles import Caller
+from lcm.control_plane.bookings.protection import end_of_class_under_way
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.services import Services, get_services
@@ -17,8 +18,10 @@ from lcm.control_plane.web.auth import MemberUser, WebUser
 from lcm.control_plane.web.lablets.list_page import worker_names
 from lcm.control_plane.web.rendering import render_fragment, render_not_found, render_page
 from lcm.control_plane.web.timeline import read_lablet_timeline
+from lcm.core import clock
+from lcm.model.booking.failed_seats import retry_text
 from lcm.model.lablet.record import Lablet
-from lcm.model.lablet.status import FINAL_LABLET_STATUSES
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
 from lcm.model.lablet.urgency import lablet_problem, lablet_reason
 from lcm.model.worker.record import Worker
 
@@ -80,6 +83,9 @@ async def _detail_values(services: Services, user: WebUser, lablet_id: str) -> d
     lablet = await read_lablet(services, user.caller, lablet_id)
     placement = lablet.placement
     scale_up_worker = None if placement is None else placement.scale_up_worker_id
+    may, now = may_change(user.caller, lablet) and lablet.wanted, clock.now()
+    class_end = await end_of_class_under_way(services.context.store, lablet, now)
+    next_step = "" if class_end is None else retry_text(lablet, now)
     left_behind = [each.worker_id for each in lablet.left_behind]
     return {
         "lablet": lablet,
@@ -92,6 +98,8 @@ async def _detail_values(services: Services, user: WebUser, lablet_id: str) -> d
         "problem": lablet_problem(lablet),
         "why": lablet_reason(lablet),
         "ended": lablet.status in FINAL_LABLET_STATUSES,
-        "endable": may_change(user.caller, lablet) and lablet.wanted and lablet.status not in FINAL_LABLET_STATUSES,
+        "next_step": next_step,
+        "resettable": may and (lablet.status is LabletStatus.RUNNING or bool(next_step)),
+        "endable": may and lablet.status not in FINAL_LABLET_STATUSES,
         "manages": manages(user.caller, lablet.team),
     }

@@ -53,6 +53,8 @@ class MyLab:
         """Its state in plain words, and how that is marked."""
         if not self.lablet.wanted:
             return _STATES[LabletStatus.STOPPING]
+        if self.access.state == "unreachable":
+            return "Not reachable", "calm"
         return _STATES.get(self.lablet.status, (self.lablet.status.value, "calm"))
 
     @property

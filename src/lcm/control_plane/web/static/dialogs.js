@@ -14,6 +14,7 @@ document.body.addEventListener("htmx:after:swap", (event) => {
     invalid?.closest("details")?.setAttribute("open", "");
     invalid?.focus();
     checkTyped();
+    if (!dialog.contains(document.activeElement)) focusDialog();
   }
   for (const toast of toasts.querySelectorAll(".toast:not([data-seen])")) announce(toast, event.detail.ctx);
 });

@@ -139,7 +139,8 @@ refreshMetrics();
 refreshTimes();
 showTimeFields();
 setInterval(refreshTimes, 5000);
-setInterval(() => stream.state === "live" && refreshMetrics(), METRICS_GAP * 2);
+// No event announces metrics and leaked instances.
+setInterval(() => stream.state === "live" && (refreshMetrics(), refreshSummary()), METRICS_GAP * 2);
 // Decisions for a worker and the state of the fleet are not announced by the events of one record.
 if (aboutOne) setInterval(() => stream.state === "live" && (refreshParts(), refreshSummary()), METRICS_GAP);
 // After a change by this page, everything that it may affect is read again without waiting for the stream.

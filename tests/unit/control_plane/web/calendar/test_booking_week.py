@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from lcm.control_plane.web.calendar.booking_week import choose_week, worker_usage
+from lcm.control_plane.http.openapi import load_examples
+from lcm.control_plane.web.calendar.booking_week import choose_week, week_days, worker_usage
+from lcm.model.booking.record import Booking
 from lcm.model.calendar.admission import BookedCapacity
 
 NOW = datetime(2026, 3, 29, 23, 30, tzinfo=UTC)  # Sunday, and Monday in Brussels since two hours before
@@ -26,6 +28,20 @@ def test_a_day_on_which_clocks_change_is_as_long_as_it_is() -> None:
     week = choose_week("Europe/Brussels", "2026-03-29", NOW)
     begin, end = week.bounds(week.days[-1])
     assert (end - begin).total_seconds() == 23 * 3600
+
+
+def test_times_of_a_class_in_which_clocks_change_say_which_ones_are_meant() -> None:
+    week = choose_week("Europe/Brussels", "2026-10-25", NOW)
+
+    def shown(begins: datetime, hours: int) -> str:
+        booking = Booking.model_validate(load_examples()["Booking"])
+        times = {"starts_at": begins, "ends_at": begins + timedelta(hours=hours)}
+        booking = booking.model_copy(update={"occurrences": (booking.occurrences[0].model_copy(update=times),)})
+        return week_days([booking], week, NOW)[-1].classes[0].times
+
+    assert shown(datetime(2026, 10, 25, 0, 30, tzinfo=UTC), 1) == "02:30 CEST to 02:30 CET"
+    assert shown(datetime(2026, 10, 25, 8, tzinfo=UTC), 4) == "09:00 to 13:00"
+    assert shown(datetime(2026, 10, 24, 20, tzinfo=UTC), 8) == "00:00 CEST to 05:00 CET"
 
 
 def test_usage_is_the_greatest_sum_of_each_day_and_counts_what_began_before() -> None:

@@ -156,19 +156,24 @@ async def test_a_class_is_extended_moved_and_cancelled_on_its_page(plane: TestPl
     occupied = {"start": "2026-01-21T09:00", "occurrence": "", "version": "1"}
     refused = await operator.send(f"{base}/move", occupied)
     assert refused.status_code == 409
-    assert 'id="f-start-problem">it does not fit: workers: 20 would be needed' in unescape(refused.text)
+    assert "The class does not fit." in refused.text
+    assert "workers: 20 would be needed" in refused.text
     assert refused.text.count("data-fill=") == 3
     assert "has passed" in (await operator.send(f"{base}/move", {**occupied, "start": "2026-01-05T09:00"})).text
     moved = await operator.send(f"{base}/move", {**occupied, "start": "2026-01-27T09:00"})
     assert "the class was moved" in moved.text
     stale = await operator.send(f"{base}/extend", {"minutes": "60", "version": "1"})
-    assert (stale.status_code, "at version 2, not 1" in stale.text) == (409, True)
+    assert (stale.status_code, "The booking was changed since this dialog was opened." in stale.text) == (409, True)
+    assert 'id="check-form"' in stale.text
+    assert stale.text.count("was changed since") == 1  # it is checked anew, at the version that is shown now
     extended = await operator.send(f"{base}/extend", {"minutes": "60", "version": "2"})
     assert "the class ends later" in extended.text
     found = next(each for each in await bookings(plane) if each.id == booking.id)
     second = found.occurrences[1]
     assert (second.start.at.day, second.ends_at - second.starts_at) == (27, timedelta(hours=5))
     assert "1 class will be cancelled" in await operator.part(f"{base}/confirm-cancel")
+    outdated = await operator.send(f"{base}/cancel", {"version": "2"})
+    assert (outdated.status_code, "Close it and check the classes" in outdated.text) == (409, True)
     await operator.send(f"{base}/cancel", {"version": "3"})
     assert "Nothing is left to cancel" in await operator.part(f"{base}/confirm-cancel")
     await operator.send(f"/bookings/{booking.id}/cancel", {"reason": "postponed"})
@@ -217,7 +222,7 @@ async def test_seats_with_a_problem_come_first_and_what_the_class_lacks_is_said(
     assert "1 has a problem." in page
     assert "1 has ended" not in page  # a failed lab is a problem, and not counted twice
     assert "At risk since" in page
-    assert page.count("/confirm-reset") == 1
+    assert page.count("/confirm-reset") == 2  # the failed one, too
     assert "At risk" in await operator.page(f"/bookings?week={datetime.fromisoformat(start).date()}")
     viewer = await signed_in(plane, Role.VIEWER)
     assert "confirm-reset" not in await viewer.page(path)

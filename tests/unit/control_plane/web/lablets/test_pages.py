@@ -215,6 +215,31 @@ async def test_a_page_says_how_to_reach_each_node(world: LabletWorld) -> None:
     assert (await world.plane.ask("GET", "/api/lablets/l-none/access", role=Role.VIEWER)).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ("STOPPED", "The lab is stopped with its worker alpha, which has been STOPPED since"),
+        ("UNKNOWN", "Whether the lab is running is not known: it is on alpha, which has been UNKNOWN since"),
+    ],
+)
+async def test_no_page_says_that_a_lab_is_running_whose_worker_is_not(
+    world: LabletWorld, status: str, text: str
+) -> None:
+    worker = await world.worker()
+    lablet = await world.runs("first", worker)
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    running = "The lab is running."
+    assert running in await visitor.page(f"/lablets/{lablet['id']}")
+    current = await world.plane.ask("GET", f"/api/workers/{worker['id']}")
+    await world.plane.report(current.json(), status)
+    page = await visitor.page(f"/lablets/{lablet['id']}")
+    assert running not in page
+    assert page.count(f"{text} <time") == 1
+    assert "There is no address now." in page.partition('id="access"')[2]
+    access = await world.plane.ask("GET", f"/api/lablets/{lablet['id']}/access", role=Role.VIEWER)
+    assert access.json()["message"].startswith(text)
+
+
 async def test_a_waiting_lablet_says_why(world: LabletWorld) -> None:
     coming = await world.plane.create("coming")
     lablet = await world.make("first")
