@@ -13,8 +13,11 @@ from prometheus_client import CollectorRegistry
 from lcm.cli.commands.fleet import show_summary
 from lcm.cli.live.board import Board
 from lcm.cli.live.screen import headline
+from lcm.cli.live.watch import read_all
 from lcm.cli.output.printer import Printer
 from lcm.cli.output.worker_views import worker_columns
+from lcm.cloud.simulated.faults import ExternalAction, ExternalChange
+from lcm.cloud.types import INSTALLATION_TAG, WORKER_TAG
 from lcm.control_plane.fleet.system import FleetCostCollector
 from lcm.core import clock
 from lcm.http.exposition import render_metrics
@@ -34,22 +37,27 @@ STEPS, STEP, SOON = 14, 6_180, 11
 
 
 async def test_the_cost_is_the_same_number_by_every_way_while_the_fleet_changes() -> None:
-    async with a_fleet(report_interval=86_400.0) as fleet:
+    """worker-lifecycle.md#cost: leaked instances too, while they are known."""
+    async with a_fleet(report_interval=600.0) as fleet:
         await fleet.start()
         visitor = await signed_in(fleet.plane, Role.VIEWER)
         seen: set[HourlyCost] = set()
         statuses: set[WorkerStatus] = set()
+        leaked: list[int] = []
         plan = _events(fleet)
         for _ in range(STEPS):
             await next(plan, _nothing)()
             for seconds in (SOON, STEP - SOON):
                 await asyncio.sleep(seconds)
-                cost, workers = await _read_by_every_way(fleet, visitor)
+                cost, workers, leaks = await _read_by_every_way(fleet, visitor)
                 seen.add(cost)
+                if leaked[-1:] != [leaks]:
+                    leaked.append(leaks)
                 statuses |= {worker.status for worker in workers}
         assert len(seen) > 5
         assert len((await fleet.people.fleet.history("24h")).items) >= STEPS
         assert any(cost.unknown for cost in seen)
+        assert leaked == [0, 1, 0]
         assert {"RUNNING", "STOPPED", "FAILED", "TERMINATED"} <= {status.value for status in statuses}
 
 
@@ -72,6 +80,16 @@ def _events(fleet: Fleet) -> Any:
         region.timing = replace(region.timing, pending=(1e6, 1e6))
         await fleet.plane.create("never", template_name="large")
 
+    async def leak() -> None:
+        installation = await fleet.plane.ask("GET", "/api/internal/installation", role=Role.CONTROLLER)
+        tags = {WORKER_TAG: "w-gone", INSTALLATION_TAG: installation.json()["installation_id"]}
+        leaked.append(launched_by_hand(fleet, "left", tags).id)
+
+    async def end_the_leak() -> None:
+        fleet.world.inject_fault(REGION, ExternalChange(ExternalAction.TERMINATE, leaked[0]))
+
+    leaked: list[str] = []
+
     async def act(name: str, action: str) -> None:
         [worker] = [each async for each in fleet.people.workers.list() if each.name == name]
         response = await fleet.plane.ask("POST", f"/api/workers/{worker.id}/{action}", json={})
@@ -83,41 +101,56 @@ def _events(fleet: Fleet) -> Any:
     yield lambda: act("two", "stop")
     yield _nothing
     yield never_start
-    for _ in range(4):
-        yield _nothing
+    yield leak
+    yield _nothing
+    yield end_the_leak
+    yield _nothing
     yield lambda: act("three", "terminate")
     yield lambda: act("never", "terminate")
 
 
-async def _read_by_every_way(fleet: Fleet, visitor: WebVisitor) -> tuple[HourlyCost, list[Worker]]:
-    """Read the cost by all ways while nothing changes, and compare."""
+async def _read_by_every_way(fleet: Fleet, visitor: WebVisitor) -> tuple[HourlyCost, list[Worker], int]:
+    """Read the cost by all ways while nothing changes, and compare it with workers and leaked instances."""
     while True:
-        before = [worker async for worker in fleet.people.workers.list(page_size=500)]
+        before, leaks = await _workers(fleet), await _leaks(fleet)
         summary = await fleet.people.fleet.summary()
         answers = {
             "GET /api/fleet": str(summary.cost),
-            "worker JSON": str(_sum(await fleet.plane.ask("GET", "/api/workers?limit=500"))),
-            "lcm fleet": await _lcm_fleet(summary),
-            "lcm watch": _lcm_watch(before),
+            "worker JSON": str(_sum(await fleet.plane.ask("GET", "/api/workers?limit=500"), leaks)),
+            "lcm fleet": _lcm_fleet(summary),
+            "lcm watch": await _lcm_watch(fleet),
             "overview": _on_page(await visitor.page("/")),
             "list of workers": _on_page(await visitor.page("/fleet")),
             **await _newest_of_history(fleet),
             "Prometheus": await _scraped(fleet),
         }
-        after = [worker async for worker in fleet.people.workers.list(page_size=500)]
-        if [worker.version for worker in before] == [worker.version for worker in after]:
+        after = await _workers(fleet)
+        versions, versions_after = ([worker.version for worker in workers] for workers in (before, after))
+        if (versions, leaks) == (versions_after, await _leaks(fleet)):
             break
-    assert set(answers.values()) == {str(fleet_cost(before))}, answers
+    cost = fleet_cost(before, leaks)
+    assert set(answers.values()) == {str(cost)}, answers
+    pages = (await visitor.page("/"), await visitor.page("/fleet"), _printed_summary(summary))
+    assert ["leaked" in page.lower() for page in pages] == [bool(leaks)] * 3
     cells = {column.title: column.cell for column in worker_columns(clock.now())}
     for worker in before:
-        cost = worker.current_cost_per_hour_usd
-        assert cells["$/H"](worker) == ("unknown" if cost is None else str(HourlyCost(round(cost * MICRO)))[1:-9])
-    return fleet_cost(before), before
+        usd = worker.current_cost_per_hour_usd
+        assert cells["$/H"](worker) == ("unknown" if usd is None else str(HourlyCost(round(usd * MICRO)))[1:-9])
+    return cost, before, leaks
 
 
-def _sum(response: Any) -> HourlyCost:
+async def _workers(fleet: Fleet) -> list[Worker]:
+    return [worker async for worker in fleet.people.workers.list(page_size=500)]
+
+
+async def _leaks(fleet: Fleet) -> int:
+    """How many leaked instances the controllers report."""
+    return (await fleet.people.fleet.system()).leaks_total
+
+
+def _sum(response: Any, leaks: int) -> HourlyCost:
     costs = [worker["current_cost_per_hour_usd"] for worker in response.json()["items"]]
-    return HourlyCost(sum(round(cost * MICRO) for cost in costs if cost is not None), costs.count(None))
+    return HourlyCost(sum(round(cost * MICRO) for cost in costs if cost is not None), costs.count(None) + leaks)
 
 
 async def _newest_of_history(fleet: Fleet) -> dict[str, str]:
@@ -125,34 +158,33 @@ async def _newest_of_history(fleet: Fleet) -> dict[str, str]:
     if not await fleet.plane.services.fleet_history.record():
         return {}
     sample = (await fleet.people.fleet.history("24h")).items[-1]
-    return {
-        "GET /api/fleet/history": str(HourlyCost(round(sample.cost_per_hour_usd * MICRO), sample.workers_without_price))
-    }
+    unknown = sample.workers_without_price + sample.leaked_instances
+    return {"GET /api/fleet/history": str(HourlyCost(round(sample.cost_per_hour_usd * MICRO), unknown))}
 
 
-async def _lcm_fleet(summary: Any) -> str:
-    printer = Printer()
-    with printer.console.capture() as page:
-        show_summary(cast("Session", SimpleNamespace(printer=printer)), summary)
-    [line] = [line for line in page.get().splitlines() if line.startswith("cost")]
+def _lcm_fleet(summary: Any) -> str:
+    [line] = [line for line in _printed_summary(summary).splitlines() if line.startswith("cost")]
     return line.removeprefix("cost").strip().removesuffix(" now")
 
 
-def _lcm_watch(workers: list[Worker]) -> str:
+def _printed_summary(summary: Any) -> str:
+    printer = Printer()
+    with printer.console.capture() as page:
+        show_summary(cast("Session", SimpleNamespace(printer=printer)), summary)
+    return page.get()
+
+
+async def _lcm_watch(fleet: Fleet) -> str:
     board = Board()
-    for worker in workers:
-        board.update(worker)
+    await read_all(cast("Session", SimpleNamespace(client=fleet.people)), board)
     return headline("", board).partition(" lablets, ")[2].rstrip()
 
 
 def _on_page(page: str) -> str:
     shown = re.search(r"<dt>Cost now</dt><dd>(.*?)<small>/h</small>(.*?)</dd>", page)
     assert shown is not None
-    unknown = re.search(r"\+ (\d+) unknown", shown[2])
-    amount = float(shown[1].removeprefix("$").replace(",", ""))
-    cost = str(HourlyCost(round(amount * MICRO), int(unknown[1]) if unknown else 0))
-    assert cost.startswith(shown[1])
-    return cost
+    unknown = re.search(r">(plus .*?)</", shown[2])
+    return f"{shown[1]} per hour{f', {unknown[1]}' if unknown else ''}"
 
 
 async def _scraped(fleet: Fleet) -> str:
@@ -162,5 +194,5 @@ async def _scraped(fleet: Fleet) -> str:
     await collector.refresh()
     lines = (await render_metrics(registry)).decode().splitlines()
     values = dict(line.split() for line in lines if not line.startswith("#"))
-    usd, unknown = values["lcm_fleet_cost_per_hour_usd"], values["lcm_fleet_workers_without_price"]
-    return str(HourlyCost(round(float(usd) * MICRO), int(float(unknown))))
+    unknown = float(values["lcm_fleet_workers_without_price"]) + float(values["lcm_fleet_leaked_instances"])
+    return str(HourlyCost(round(float(values["lcm_fleet_cost_per_hour_usd"]) * MICRO), int(unknown)))

@@ -19,7 +19,7 @@ from lcm.model.fleet.state import Breaker
 from lcm.model.worker.record import Hold
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 REPORT_INTERVAL_SECONDS = 15.0
 """How often a leading controller reports."""
@@ -126,11 +126,14 @@ class ControllerReport(LenientModel):
     discovery: DiscoveryPlan | None = None
 
 
-def with_leaks_before(report: ControllerReport, before: Iterable[LeakedInstanceReport]) -> ControllerReport:
+def with_leaks_before(
+    report: ControllerReport, before: Sequence[LeakedInstanceReport], total_before: int = 0
+) -> ControllerReport:
     """The report, and of the leaks before it those of which it does not say whether they are gone.
 
     A new leader scans a few seconds after its first report. Of a list that was cut, nothing is known behind its end.
-    Leaks that are known stay in the list rather than new ones, so that they do not take turns in it.
+    Leaks that are known stay in the list rather than new ones, so that they do not take turns in it. Those that an
+    earlier report only counted may be in any region, and are counted until the last one has been scanned.
     """
     listed = {leak.instance_id for leak in report.leaks}
     managed = {region.name for region in report.regions}
@@ -146,6 +149,8 @@ def with_leaks_before(report: ControllerReport, before: Iterable[LeakedInstanceR
     kept = [*(leak for leak in report.leaks if leak.instance_id in already_listed), *unscanned, *behind_end]
     kept = [*kept, *(leak for leak in report.leaks if leak.instance_id not in already_listed)][:MAX_LEAKS]
     total = max(report.leaks_total + len(unscanned), len(kept))
+    if report.scanned_regions is not None and managed.difference(report.scanned_regions):
+        total = max(total, min(total_before, total + total_before - len(before)))
     return report.model_copy(update={"leaks": tuple(sorted(kept, key=_leak_order)), "leaks_total": total})
 
 

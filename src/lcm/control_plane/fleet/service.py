@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet.breaker import apply_report, close_breakers
-from lcm.control_plane.fleet.state_reads import read_fleet_state, read_leaders
+from lcm.control_plane.fleet.state_reads import read_controller_reports, read_fleet_state, read_leaders, read_leaks
 from lcm.control_plane.records.idempotency import run_idempotent
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.control_plane.store.port import Where
@@ -55,7 +55,7 @@ class FleetService:
         self._summaries: FreshSingleflight[FleetSummary] = FreshSingleflight()
 
     async def summary(self) -> FleetSummary:
-        """Counts, capacity and cost, from indexes only. TERMINATED workers are included in the counts only."""
+        """Counts, capacity and cost, without reading workers. TERMINATED workers are included in the counts only."""
         # Every open page requests it after every change, so many requests come at once: one read serves them all.
         return await self._summaries.run("summary", self._read_summary)
 
@@ -66,6 +66,7 @@ class FleetService:
         with_problems = await store.count_by(
             WORKERS, ["urgency"], Where(below={"urgency": int(LAST_WORKER_PROBLEM) + 1})
         )
+        _, leaked_instances = await read_leaks(store, await read_controller_reports(store))
         totals = _FleetTotals()
         for values, count, sums in rows:
             totals.add(values, count, sums)
@@ -84,6 +85,7 @@ class FleetService:
             ),
             cost_per_hour_usd=totals.cost.usd,
             workers_without_price=totals.cost.unknown,
+            leaked_instances=leaked_instances,
             saved_per_hour_usd=round(totals.saved, 4),
             saved_total_usd=round(totals.total_saved(clock.now()), 2),
             hold=state.hold if state.hold is not None and state.hold.active(clock.now()) else None,

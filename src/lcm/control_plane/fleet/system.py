@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.state_reads import read_controller_reports, read_leaks
 from lcm.control_plane.records.kinds import CONTROLLER_REPORTS, INSTALLATION
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Put, StoreError
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store
     from lcm.model.fleet.state import FleetSummary, LeadershipTerm
     from lcm.model.system import ControllerReport
-    from lcm.model.worker.cost import HourlyCost
 
 
 _COST_TIMEOUT_SECONDS = 2.0
@@ -89,7 +89,6 @@ class SystemService:
         self._stream = stream
         self._process = process
         self._started_at = clock.now()
-        self._latest: dict[str, ReceivedControllerReport] = {}  # also used while the store is unavailable
 
     async def report(self, leader: Leader, report: ControllerReport) -> ReceivedControllerReport:
         """Store the report of a leading controller."""
@@ -98,28 +97,27 @@ class SystemService:
             stored = await tx.store.get(CONTROLLER_REPORTS, leader.controller)
             before = None if stored is None else read_or_skip(stored, ReceivedControllerReport, "controller report")
             leaks = () if before is None else before.report.leaks
+            leaks_total = 0 if before is None else before.report.leaks_total
             received = ReceivedControllerReport(
                 controller=leader.controller,
                 term=leader.term,
                 received_at=tx.now,
-                report=with_leaks_before(report, leaks),
+                report=with_leaks_before(report, leaks, leaks_total),
             )
             revision = None if stored is None else stored.revision
             tx.stage(Put(CONTROLLER_REPORTS, leader.controller, received.model_dump_json().encode(), revision))
             tx.alert(leak_changes(leaks, received.report.leaks))
             return received
 
-        received = await self._context.unit_of_work.run_fenced(leader, attempt)
-        self._latest[received.controller] = received
-        return received
+        return await self._context.unit_of_work.run_fenced(leader, attempt)
 
     async def health(self) -> SystemHealth:
         """The current health of the system."""
         now = clock.now()
-        reports = await self._reports()
+        reports = await read_controller_reports(self._context.store)
         summary = await self._fleet.summary()
         leaders = {leader.controller: leader for leader in summary.leaders}
-        leaks = [leak for _, received in sorted(reports.items()) for leak in received.report.leaks]
+        leaks, leaks_total = await read_leaks(self._context.store, reports)
         return SystemHealth(
             plane=self._own(now),
             controllers=tuple(
@@ -130,22 +128,8 @@ class SystemService:
             held_workers=summary.held_workers,
             breakers=summary.breakers,
             leaks=tuple(leaks[:MAX_LEAKS]),
-            leaks_total=sum(received.report.leaks_total for received in reports.values()),
+            leaks_total=leaks_total,
         )
-
-    async def _reports(self) -> dict[str, ReceivedControllerReport]:
-        latest = dict(self._latest)
-        try:
-            page = await self._context.store.find(CONTROLLER_REPORTS)
-        except StoreError:
-            return latest
-        for stored in page.items:
-            received = read_or_skip(stored, ReceivedControllerReport, "controller report")
-            if received is None:
-                continue  # the next report replaces it
-            if received.controller not in latest or latest[received.controller].received_at < received.received_at:
-                latest[received.controller] = received  # another control plane received it
-        return latest
 
     def _own(self, now: datetime) -> ControlPlaneHealth:
         about, mirrors, stream = self._process.about, self._process.mirrors, self._stream
@@ -242,24 +226,29 @@ class FleetCostCollector(Collector):
 
     def __init__(self, summary: Callable[[], Awaitable[FleetSummary]]) -> None:
         self._summary = summary
-        self._cost: HourlyCost | None = None
+        self._fleet: FleetSummary | None = None
 
     async def refresh(self) -> None:
         """Read the cost, right before it is collected."""
         try:
             async with asyncio.timeout(_COST_TIMEOUT_SECONDS):
-                self._cost = (await self._summary()).cost
+                self._fleet = await self._summary()
         except (StoreError, TimeoutError, ValueError):  # ValueError: the store is not open
-            self._cost = None
+            self._fleet = None
 
     def collect(self) -> Iterator[Metric]:
-        cost = GaugeMetricFamily("lcm_fleet_cost_per_hour_usd", "What all instances cost an hour now, in dollars")
+        cost = GaugeMetricFamily(
+            "lcm_fleet_cost_per_hour_usd", "What all instances with a known price cost an hour now, in dollars"
+        )
         unknown = GaugeMetricFamily("lcm_fleet_workers_without_price", "Workers whose cost is not known")
-        if self._cost is not None:
-            cost.add_metric([], self._cost.usd)
-            unknown.add_metric([], self._cost.unknown)
+        leaked = GaugeMetricFamily("lcm_fleet_leaked_instances", "Instances that belong to no worker; cost not known")
+        if self._fleet is not None:
+            cost.add_metric([], self._fleet.cost_per_hour_usd)
+            unknown.add_metric([], self._fleet.workers_without_price)
+            leaked.add_metric([], self._fleet.leaked_instances)
         yield cost
         yield unknown
+        yield leaked
 
 
 class InstallationMismatchError(Exception):

@@ -43,6 +43,7 @@ class FleetSample(Record):
     lablets: int = Field(default=0, description="Lablets that have a worker.")
     cost_per_hour_usd: float = 0
     workers_without_price: int = 0
+    leaked_instances: int = 0
     saved_per_hour_usd: float = 0
     saved_total_usd: float = 0
     capacity: FleetCapacity = FleetCapacity()
@@ -70,6 +71,7 @@ def sample_fleet(at: datetime, summary: FleetSummary, used: FleetUse, lablets: i
         lablets=lablets,
         cost_per_hour_usd=summary.cost_per_hour_usd,
         workers_without_price=summary.workers_without_price,
+        leaked_instances=summary.leaked_instances,
         saved_per_hour_usd=summary.saved_per_hour_usd,
         saved_total_usd=summary.saved_total_usd,
         capacity=summary.capacity,

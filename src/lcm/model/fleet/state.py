@@ -96,9 +96,16 @@ class FleetSummary(LenientModel):
     by_region: dict[str, dict[Annotated[WorkerStatus, CARRIED], int]] = Field(default_factory=dict)
     lablets_by_status: dict[Annotated[LabletStatus, CARRIED], int] = Field(default_factory=dict)
     capacity: FleetCapacity = FleetCapacity()
-    cost_per_hour_usd: float = Field(default=0, description="What all instances cost an hour now, disks included.")
+    cost_per_hour_usd: float = Field(
+        default=0, description="What all instances with a known price cost an hour now, disks included."
+    )
     workers_without_price: int = Field(
         default=0, description="Workers that cost money at an unknown price. They are not in `cost_per_hour_usd`."
+    )
+    leaked_instances: int = Field(
+        default=0,
+        description="Instances of this installation that belong to no worker, as controllers last reported. They cost "
+        "money at an unknown price and are not in `cost_per_hour_usd`.",
     )
     saved_per_hour_usd: float = 0
     saved_total_usd: float = 0
@@ -109,5 +116,5 @@ class FleetSummary(LenientModel):
 
     @property
     def cost(self) -> HourlyCost:
-        """The cost as `fleet_cost` of all workers returns it."""
-        return HourlyCost(round(self.cost_per_hour_usd * MICRO), self.workers_without_price)
+        """The cost as `fleet_cost` of all workers and leaked instances returns it."""
+        return HourlyCost(round(self.cost_per_hour_usd * MICRO), self.workers_without_price + self.leaked_instances)

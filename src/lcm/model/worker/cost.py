@@ -31,7 +31,7 @@ MICRO = 1_000_000
 
 
 class HourlyCost(NamedTuple):
-    """What workers cost an hour now, and how many of them have a cost that is not known.
+    """What instances cost an hour now, and how many of them have a cost that is not known.
 
     The amount is a whole number of millionths of a dollar: such sums are exact, in whatever order they are added up.
     """
@@ -45,11 +45,13 @@ class HourlyCost(NamedTuple):
         return self.micro_usd / MICRO
 
     def __str__(self) -> str:
-        """Format it for people: `$4.21 per hour`, and the number of workers without a known price."""
-        amount = f"{format_usd(self.usd)} per hour"
-        if not self.unknown:
-            return amount
-        return f"{amount}, plus {self.unknown} {'worker' if self.unknown == 1 else 'workers'} without a known price"
+        """Format it for people: `$4.21 per hour`, and the number of instances without a known price."""
+        return f"{format_usd(self.usd)} per hour{f', {self.without_price}' if self.unknown else ''}"
+
+    @property
+    def without_price(self) -> str:
+        """What is not in the amount: `plus 2 instances without a known price`."""
+        return f"plus {count_of(self.unknown, 'instance')} without a known price"
 
 
 def instance_runs(worker: Worker) -> bool:
@@ -87,9 +89,9 @@ def current_cost(worker: Worker) -> float | None:
     return cost_if(worker, running=running)
 
 
-def fleet_cost(workers: Iterable[Worker]) -> HourlyCost:
-    """What these workers cost an hour now, all together."""
-    micro_usd = unknown = 0
+def fleet_cost(workers: Iterable[Worker], leaked_instances: int = 0) -> HourlyCost:
+    """What these workers cost an hour now, all together. So do leaked instances, of which no record has a price."""
+    micro_usd, unknown = 0, leaked_instances
     for worker in workers:
         cost = current_cost(worker)
         if cost is None:

@@ -11,8 +11,6 @@ from structlog.testing import capture_logs
 
 from lcm.control_plane.fleet.system import ControlPlaneProcess, SystemService
 from lcm.control_plane.journal.mirror import MirrorCounters
-from lcm.control_plane.records.kinds import CONTROLLER_REPORTS
-from lcm.control_plane.store.port import StoreUnavailableError
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.system import (
@@ -22,14 +20,17 @@ from lcm.model.system import (
     SystemHealth,
     assess_controller,
 )
-from tests.support.records.workers import NOW
-from tests.support.virtual.control_plane import LEADER, TestPlane, serving_plane
+from lcm.model.worker.status import WorkerStatus
+from tests.support.records.workers import NOW, a_worker
+from tests.support.virtual.control_plane import LEADER, SYSTEM, TestPlane, serving_plane
 from tests.support.virtual.fleet import a_fleet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     import httpx
+
+    from lcm.control_plane.records.unit_of_work import Transaction
 
 PATH = "/api/internal/controllers/worker-controller/report"
 REPORT = {"instance_id": "one", "queue_depth": 3, "in_progress": 2, "counters": {"started_count": 7}}
@@ -125,6 +126,60 @@ async def test_several_controllers_and_their_leaks_are_listed(plane: TestPlane) 
     assert ([each.instance_id for each in seen.leaks], seen.leaks_total) == (["i-9"], 3)
 
 
+async def test_leaked_instances_stay_in_the_cost_when_their_controller_is_gone(plane: TestPlane) -> None:
+    """worker-lifecycle.md#cost: unknown is not gone, and a next leader's report replaces that of the last one."""
+    regions = [{"name": "eu-west-1"}, {"name": "us-east-1"}]
+    leaks = [
+        {"instance_id": f"i-{region}", "region": region, "since": "2026-01-17T10:30:00Z"}
+        for region in ("eu-west-1", "us-east-1")
+    ]
+    both = {**REPORT, "regions": regions, "leaks": leaks, "leaks_total": 2}
+    await send(plane, {**both, "scanned_regions": ["eu-west-1", "us-east-1"]})
+    await asyncio.sleep(86_400)
+    assert [each.verdict for each in (await system(plane)).controllers] == ["late"]
+    assert await unknown_costs(plane) == 2
+    successor = {"instance_id": "two", "regions": regions}
+    term = {"X-LCM-Leader-Term": "9"}
+    await plane.ask("POST", "/api/internal/leadership", role=Role.CONTROLLER, json={"term": 9}, headers=term)
+    for scanned, count in (([], 2), (["us-east-1"], 1)):
+        assert (await send(plane, {**successor, "scanned_regions": scanned}, **term)).status_code == 200
+        assert await unknown_costs(plane) == count
+
+
+async def test_an_instance_that_was_imported_is_counted_as_a_worker_only(plane: TestPlane) -> None:
+    """The next report comes seconds later."""
+    leak = {"instance_id": "i-9", "region": "eu-west-1", "since": "2026-01-17T10:30:00Z"}
+    await send(plane, {**REPORT, "leaks": [leak], "leaks_total": 2})
+    worker = a_worker(status=WorkerStatus.RUNNING, instance_id="i-9")
+
+    async def add(tx: Transaction) -> None:
+        tx.save_worker(worker, "imported")
+
+    await plane.services.context.unit_of_work.run(SYSTEM, add)
+    summary, health = await plane.services.fleet.summary(), await system(plane)
+    assert (summary.workers_without_price, summary.leaked_instances) == (1, 1)
+    assert (health.leaks, health.leaks_total) == ((), 1)
+
+
+async def test_a_leak_that_two_controllers_report_is_counted_once(plane: TestPlane) -> None:
+    """A controller that was renamed leaves its last report."""
+    leak = {"instance_id": "i-9", "region": "eu-west-1", "since": "2026-01-17T10:30:00Z"}
+    body: dict[str, Any] = {**REPORT, "leaks": [leak], "leaks_total": 1}
+    other = {"X-LCM-Controller": "worker-controller-b"}
+    await send(plane, body)
+    path, term = PATH.replace("worker-controller", "worker-controller-b"), {"term": 1}
+    await plane.ask("POST", "/api/internal/leadership", role=Role.CONTROLLER, json=term, headers=other)
+    sent = await plane.ask("POST", path, role=Role.CONTROLLER, json=body, headers={**other, "X-LCM-Leader-Term": "1"})
+    assert sent.status_code == 200, sent.text
+    health = await system(plane)
+    assert ([each.instance_id for each in health.leaks], health.leaks_total) == (["i-9"], 1)
+    assert await unknown_costs(plane) == 1
+
+
+async def unknown_costs(plane: TestPlane) -> int:
+    return (await plane.services.fleet.summary()).cost.unknown
+
+
 async def test_holds_and_breakers_are_reported(plane: TestPlane) -> None:
     await plane.ask("POST", "/api/fleet/hold", json={"reason": "check first"})
     body = {"region": "eu-west-1", "open": True, "reason": "ten are missing", "affected": ["w-1"]}
@@ -145,9 +200,7 @@ class StillMirror:
         return ["coordination: gone"]
 
 
-async def test_the_mirror_is_reported_and_a_report_survives_a_store_outage(
-    plane: TestPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_process_and_its_mirror_are_reported(plane: TestPlane) -> None:
     parts = plane.services
     about: dict[str, object] = {"version": "1.2.3", "installation_id": "lcm-abc"}
     own = SystemService(
@@ -157,16 +210,6 @@ async def test_the_mirror_is_reported_and_a_report_survives_a_store_outage(
     assert health.plane.mirror is not None
     assert (health.plane.mirror.lag_seconds, health.plane.mirror.trouble) == (45, "coordination: gone")
     assert (health.plane.version, health.plane.installation_id) == ("1.2.3", "lcm-abc")
-    await send(plane, REPORT)
-    find = type(parts.context.store).find
-
-    async def away(store: Any, kind: Any, *rest: Any, **more: Any) -> Any:
-        if kind is CONTROLLER_REPORTS:
-            raise StoreUnavailableError("away")
-        return await find(store, kind, *rest, **more)
-
-    monkeypatch.setattr(type(parts.context.store), "find", away)
-    assert [each.report.instance_id for each in (await system(plane)).controllers if each.report] == ["one"]
 
 
 def seen(**report: Any) -> ReceivedControllerReport:

@@ -69,8 +69,9 @@ def test_an_unknown_price_is_counted_and_never_zero() -> None:
     assert current_cost(unknown_disks) is None
     total = fleet_cost([known, imported, unknown_disks, a_worker(status="TERMINATED", instance_id="i-4")])
     assert total == HourlyCost(1_080_000, unknown=2)
-    assert str(total) == "$1.08 per hour, plus 2 workers without a known price"
+    assert str(total) == "$1.08 per hour, plus 2 instances without a known price"
     assert str(fleet_cost([known])) == "$1.08 per hour"
+    assert str(fleet_cost([known], leaked_instances=1)) == "$1.08 per hour, plus 1 instance without a known price"
 
 
 def test_a_stopped_hour_costs_the_disks() -> None:
