@@ -22,7 +22,7 @@ from lcm.client.responses import ApiRequest
 from lcm.core.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from lcm.client.transport import Transport
 
@@ -153,6 +153,7 @@ class _StreamPosition:
     failures: int = 0  # connections in a row without an event
     connected: bool = False
     loss_logged: bool = False
+    on_connection: Callable[[bool], None] = lambda _: None
 
     def advance(self, message: SseMessage, retry: float | None) -> None:
         """Record that a message was received."""
@@ -180,13 +181,15 @@ class Events(Resource):
         worker_id: Iterable[str] = (),
         topic: Iterable[str] = (),
         aws_region: Iterable[str] = (),
+        on_connection: Callable[[bool], None] = lambda _: None,
     ) -> AsyncGenerator[Event, None]:
         """Events until the caller stops. Use it with `contextlib.aclosing`.
 
         The first connection must succeed. After that, a lost connection is retried without a limit and continues from
-        the last event; only a rejection, such as of a revoked token, ends the stream.
+        the last event; only a rejection, such as of a revoked token, ends the stream. `on_connection` is called with
+        True after each connection, and with False when it is lost.
         """
-        position = _StreamPosition(last_event_id)
+        position = _StreamPosition(last_event_id, on_connection=on_connection)
         query = query_params(worker_id=worker_id, topic=topic, aws_region=aws_region)
         while True:
             try:
@@ -197,6 +200,7 @@ class Events(Resource):
                 if not position.connected:
                     raise
                 self._note_loss(position, error)
+            on_connection(False)
             await asyncio.sleep(position.pause())
 
     async def _connection(self, position: _StreamPosition, query: dict[str, list[str]]) -> AsyncGenerator[Event, None]:
@@ -205,6 +209,7 @@ class Events(Resource):
         parser = SseParser(last_id=position.last_id)
         async with self._transport.stream(call, self._silence) as chunks:
             position.connected = True
+            position.on_connection(True)
             async for chunk in chunks:
                 for message in _feed(parser, chunk):
                     position.advance(message, parser.retry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -199,8 +200,15 @@ def test_error_messages_quote_the_server() -> None:
     ) == ("only a FAILED worker can be retried")
     wrong = InvalidRequestError(422, "invalid", "not right", errors=[FieldProblem(field="name", message="too long")])
     assert describe_error(wrong, TARGET) == "name: too long"
-    assert describe_error(UnauthenticatedError(401, "unauthenticated", "no such token."), TARGET) == (
+    wrong_token = UnauthenticatedError(401, "unauthenticated", "no such token.")
+    assert describe_error(wrong_token, replace(TARGET, token="wrong")) == (
         "no such token. Sign in: lcm login http://lcm.test"
+    )
+    none = UnauthenticatedError(
+        401, "unauthenticated", "Sign in: send Authorization: Bearer <token>, or use lcm login."
+    )
+    assert describe_error(none, replace(TARGET, token=None)) == (
+        "you are not signed in to http://lcm.test. Sign in: lcm login http://lcm.test"
     )
     message = describe_error(UnreachableError("x"), TARGET)
     assert message is not None

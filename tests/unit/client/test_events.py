@@ -63,8 +63,10 @@ async def test_a_lost_connection_is_resumed_where_it_broke(connect: Callable[...
     server = FakeStreamServer(
         [GREETING, event_frame(11), BROKEN], [GREETING[:12], event_frame(12)], [event_frame(13), 5.0]
     )
-    events = await take(connect(server), 3)
+    told: list[bool] = []
+    events = await take(connect(server), 3, on_connection=told.append)
     assert [event.id for event in events] == ["11", "12", "13"]
+    assert told == [True, False, True, False, True]
     assert [request.headers.get("Last-Event-ID") for request in server.requests] == [None, "11", "12"]
     assert server.times[1] - server.times[0] == pytest.approx(2, rel=0.11)
 

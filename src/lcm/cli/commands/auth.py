@@ -19,7 +19,7 @@ from lcm.cli.runtime.session import Session, run
 from lcm.cli.runtime.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
     from lcm.model.access import CallerIdentity, SignInLink
@@ -36,7 +36,10 @@ def login(
         str, typer.Argument(metavar="URL", help="Such as https://lcm.example.org or http://127.0.0.1:8080.")
     ],
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Name of the context. Default: the host name.")
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="Name of the context. Default: the host name, with the port if need be."
+        ),
     ] = None,
     token_stdin: Annotated[bool, typer.Option("--token-stdin", help="Read the token from standard input.")] = False,
     token_file: Annotated[
@@ -58,8 +61,9 @@ def login(
         if url.lower().startswith("http://") and by_host != "local":
             print_error("warning: the token is sent without encryption; use https:// for another machine", OK)
         given = _read_token(token_stdin, token_file) if token_stdin or token_file is not None else None
-        earlier = load_contexts_or_exit().contexts.get(name or by_host)
-        save_as = _Destination(url.rstrip("/"), name or by_host, not keep_current, earlier)
+        saved = load_contexts_or_exit().contexts
+        context = name or _context_name(url, by_host, saved)
+        save_as = _Destination(url.rstrip("/"), context, not keep_current, saved.get(context))
         if given is None and not _sign_in_at_provider(save_as, with_browser=browser):
             given = _read_token(token_stdin, token_file)
         if given is not None:
@@ -201,10 +205,23 @@ def _signed_in_context(saved: context_store.ContextFile, which: str | None) -> c
     raise typer.Exit(print_error(f"{problem}; all contexts: lcm contexts list", CommandError.code))
 
 
+def _context_name(url: str, by_host: str, saved: Mapping[str, context_store.Context]) -> str:
+    """The name by the host, with the port if it names another control plane: its token would be lost."""
+    other = saved.get(by_host)
+    if other is None or other.url.rstrip("/") == url.rstrip("/"):
+        return by_host
+    address = urlsplit(url)
+    return f"{by_host}-{address.port or (443 if address.scheme == 'https' else 80)}"
+
+
 def context_name_from_url(url: str) -> str:
     """The context name for a URL: its host, or `local` for this machine."""
-    host = urlsplit(url).hostname
-    if urlsplit(url).scheme not in ("http", "https") or not host:
+    try:
+        address = urlsplit(url)
+        host, is_known = address.hostname, address.port != 0 and address.scheme in ("http", "https")
+    except ValueError as error:  # such as a port that is no number
+        raise UsageError(f"{url!r}: {error}") from None
+    if not is_known or not host:
         raise UsageError(f"{url!r}: must begin with http:// or https:// and name a host")
     return "local" if host in ("localhost", "127.0.0.1", "::1") else host.replace(":", "-")
 

@@ -81,6 +81,7 @@ def show_summary(session: Session, fleet: FleetSummary) -> None:
     from lcm.cli.output.durations import format_duration, format_time_with_zone
     from lcm.cli.output.printer import status_style
     from lcm.core import clock
+    from lcm.model.formatting import count_of
     from lcm.model.worker.status import WorkerStatus
 
     now, printer = clock.now(), session.printer
@@ -96,6 +97,10 @@ def show_summary(session: Session, fleet: FleetSummary) -> None:
             f"${fleet.saved_per_hour_usd:.2f} per hour from stopped workers, ${fleet.saved_total_usd:.2f} so far",
         ),
     ]
+    if fleet.leaked_instances:
+        belong = "belongs" if fleet.leaked_instances == 1 else "belong"
+        leaked = count_of(fleet.leaked_instances, "instance")
+        details.append(("leaked", f"{leaked} of LCM {belong} to no worker (lcm audit --action leaked_instance)"))
     for leader in fleet.leaders:
         sweep = "" if leader.startup_sweep_done else ", startup sweep in progress"
         since = f"since {format_time_with_zone(leader.announced_at)} ({format_duration(now - leader.announced_at)} ago)"

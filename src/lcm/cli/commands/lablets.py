@@ -209,7 +209,7 @@ async def terminate_lablet(
 ) -> None:
     """Terminate a lablet: its lab is stopped, wiped and deleted. Asks for confirmation."""
     from lcm.cli.runtime.lookup import find_lablet
-    from lcm.model.lablet.status import FINAL_LABLET_STATUSES
+    from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
 
     lablet = await find_lablet(session.client, name)
     preview = await session.client.lablets.preview_termination(lablet.id)
@@ -223,6 +223,8 @@ async def terminate_lablet(
     line = f"{changed.name} is {changed.status}"
     if changed.version == lablet.version:
         line += ". No change needed."
+    elif changed.status is LabletStatus.FAILED:
+        line += " and will not be made anew."
     elif changed.status in FINAL_LABLET_STATUSES:
         line += "; it was not on a worker."
     else:

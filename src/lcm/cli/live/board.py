@@ -13,6 +13,8 @@ from lcm.model.worker.record import Worker
 from lcm.model.worker.urgency import LAST_WORKER_PROBLEM, worker_urgency
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from lcm.model.lablet.record import Lablet
 
 Row: TypeAlias = "Worker | Lablet"
@@ -46,6 +48,8 @@ class Board:
 
     workers: dict[str, Worker] = field(default_factory=dict)
     lablets: dict[str, Lablet] = field(default_factory=dict)
+    leaked_instances: int = 0
+    lost_at: datetime | None = None  # when the connection was lost; None while there is one
     view: str = WORKERS
     filter: str = ""
     selected_id: str | None = None  # an id, as rows come and go; None: the first row

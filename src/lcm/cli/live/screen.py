@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, cast
 
 from lcm.cli.live.board import HELP, WORKERS
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
-_HEADER_LINES, _FOOTER_LINES = 2, 3  # lines above and below the rows
+_HEADER_LINES, _FOOTER_LINES = 2, 2  # above and below the rows, without the headline and the message
 _NOTHING = {
     True: "No workers. Create one: lcm workers create NAME --template small",
     False: "No lablets. Create one: lcm lablets create DEFINITION",
@@ -32,15 +33,21 @@ def draw(session: Session, board: Board, terminal: Terminal) -> None:
         return
     printer = session.printer
     width, height = terminal.size
-    prompt = board.prompt()  # whole, on as many lines as it takes: it ends with what is being typed
-    room = max(1, height - _HEADER_LINES - _FOOTER_LINES - 1 - len(prompt) // width)
+    # Whole, on as many lines as it takes: a prompt ends with what is being typed, an error with what to do.
+    bottom = wrap(board.prompt() or board.message or _position(board), width, drop_whitespace=False) or [""]
+    top = [headline(session.target.url, board)]
+    if len(top[0]) > width:
+        top = wrap(headline("", board), width)  # whole as well: a cost without its end would be another cost
+    room = max(1, height - len(top) - _HEADER_LINES - _FOOTER_LINES - len(bottom))
     board.page_size = room
     with printer.console.capture() as page:
-        printer.line(_one_line(headline(session.target.url, board), width), style="bold")
-        printer.line()
+        for line in top:
+            printer.line(line, style="bold")
+        printer.line(_one_line(_connection_notice(board), width), style="bold red")
         _draw_rows(session, board, room)
         printer.line()
-        printer.line(prompt or _one_line(board.message or _position(board), width), style="bold yellow")
+        for line in bottom:
+            printer.line(line, style="bold yellow")
         typing = f"/{board.filter}▏  Enter applies it, Esc clears it"
         printer.line(_one_line(typing if board.editing_filter else HELP[board.view], width), style="dim")
     terminal.draw(page.get())
@@ -67,6 +74,12 @@ def _draw_rows(session: Session, board: Board, room: int) -> None:
         session.printer.table(lablet_columns(clock.now(), names), lablets, selected=place - first)
 
 
+def _connection_notice(board: Board) -> str:
+    if board.lost_at is None:
+        return ""
+    return f"No connection since {board.lost_at:%H:%M:%S} UTC: the fleet as it was then. Trying again."
+
+
 def _position(board: Board) -> str:
     """Which of the rows is selected, if they do not all fit."""
     total = len(board.visible())
@@ -79,7 +92,11 @@ def headline(url: str, board: Board) -> str:
     ready = sum(worker.ready for worker in active)
     lablets = sum(each.status not in FINAL_LABLET_STATUSES for each in board.lablets.values())
     problems = sum(board.problems)
-    parts = [f"{len(active):,} workers, {ready:,} ready", f"{lablets:,} lablets", str(fleet_cost(active))]
+    parts = [
+        f"{len(active):,} workers, {ready:,} ready",
+        f"{lablets:,} lablets",
+        str(fleet_cost(active, board.leaked_instances)),
+    ]
     if problems:
         parts.insert(0, f"{problems:,} problem{'' if problems == 1 else 's'}")
     filter_text = f"   filter: {board.filter}" if board.filter and not board.editing_filter else ""

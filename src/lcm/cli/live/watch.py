@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.options import make_command_group
 from lcm.cli.runtime.session import Session
+from lcm.core import clock
 from lcm.model.lablet.status import LabletStatus
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ async def _watch_on_terminal(session: Session) -> None:
     from lcm.cli.live.terminal import open_terminal
 
     board = Board()
-    await _read_all(session, board)
+    await read_all(session, board)
     changed = asyncio.Event()
     with open_terminal() as terminal:
         following = asyncio.create_task(_follow(session, board, changed))
@@ -120,7 +121,8 @@ async def _explanation_text(session: Session, action: BoardAction) -> str:
     return page.get()
 
 
-async def _read_all(session: Session, board: Board) -> None:
+async def read_all(session: Session, board: Board) -> None:
+    """Read all that the board shows."""
     workers = {worker.id: worker async for worker in session.client.workers.list(page_size=500)}
     for worker in workers.values():
         board.update(worker)
@@ -128,6 +130,7 @@ async def _read_all(session: Session, board: Board) -> None:
     lablets = [lablet async for lablet in current]
     for lablet in lablets:
         board.update_lablet(lablet)
+    board.leaked_instances = (await session.client.fleet.summary()).leaked_instances  # no event announces them
 
 
 async def _refresh_periodically(session: Session, board: Board, changed: asyncio.Event) -> None:
@@ -138,7 +141,7 @@ async def _refresh_periodically(session: Session, board: Board, changed: asyncio
     while True:
         await asyncio.sleep(pause)
         with suppress(ClientError):  # the event stream reports the error
-            await _read_all(session, board)
+            await read_all(session, board)
         changed.set()
         pause = _REFRESH_SECONDS
 
@@ -148,10 +151,16 @@ async def _follow(session: Session, board: Board, changed: asyncio.Event) -> Non
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
-    async with aclosing(session.client.events.follow(topic=["worker", "lablet"])) as events:
+    def on_connection(connected: bool) -> None:
+        if connected == (board.lost_at is not None):
+            board.lost_at = None if connected else clock.now()
+            changed.set()
+
+    topics = ["worker", "lablet"]
+    async with aclosing(session.client.events.follow(topic=topics, on_connection=on_connection)) as events:
         async for event in events:
             if event.is_reset:
-                await _read_all(session, board)
+                await read_all(session, board)
             elif event.name == "worker":
                 board.update(Worker.model_validate(event.data))
             elif event.name == "lablet":
@@ -163,11 +172,21 @@ async def _follow(session: Session, board: Board, changed: asyncio.Event) -> Non
 
 
 async def _print_changes(session: Session) -> None:
-    """Print one line per status change, or with -o json one object per line."""
+    """Print one line per status change, or with -o json one object per line. What is lost is said on stderr."""
     import json
 
+    lost = False
+
+    def on_connection(connected: bool) -> None:
+        nonlocal lost
+        if connected == lost:
+            lost = not connected
+            state = "connected again" if connected else "no connection; trying again"
+            sys.stderr.write(f"lcm: {clock.now():%H:%M:%S} UTC  {state}\n")
+
     names = {worker.id: worker.name async for worker in session.client.workers.list(page_size=500)}
-    async with aclosing(session.client.events.follow(topic=["worker", "history"])) as events:
+    topics = ["worker", "history"]
+    async with aclosing(session.client.events.follow(topic=topics, on_connection=on_connection)) as events:
         async for event in events:
             if event.is_reset:
                 names = {worker.id: worker.name async for worker in session.client.workers.list(page_size=500)}

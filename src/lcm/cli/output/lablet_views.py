@@ -14,6 +14,7 @@ from lcm.cli.output.durations import (
 from lcm.cli.output.printer import status_style
 from lcm.cli.output.tables import Column
 from lcm.core import clock
+from lcm.model.formatting import count_of
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 
 if TYPE_CHECKING:
@@ -102,8 +103,9 @@ def show_lablet(printer: Printer, lablet: Lablet, access: LabletAccess | None) -
     """Print the details of one lablet, and how to reach it."""
     now = clock.now()
     worker = (access.worker_name if access is not None else None) or lablet.worker_id or ""
+    unreachable = ", but not reachable" if access is not None and access.state == "unreachable" else ""
     details = [
-        ("status", f"{lablet_status_text(lablet)} for {format_duration(now - lablet.status_since)}"),
+        ("status", f"{lablet_status_text(lablet)} for {format_duration(now - lablet.status_since)}{unreachable}"),
         ("notes", lablet_notes(lablet)),
         ("owner", lablet.owner_name),
         ("definition", lablet.definition),
@@ -116,6 +118,7 @@ def show_lablet(printer: Printer, lablet: Lablet, access: LabletAccess | None) -
         ("time limit", format_minutes(lablet.time_to_live_minutes)),
         ("on loss", lablet.lost_worker_policy.value),
         ("placement", _placement_text(lablet)),
+        ("made anew", f"{count_of(lablet.retries, 'time')}, as it had failed" if lablet.retries else ""),
         ("created", f"{format_time_with_zone(lablet.created_at)} ({format_duration(now - lablet.created_at)} ago)"),
         ("id", f"{lablet.id} (version {lablet.version})"),
     ]

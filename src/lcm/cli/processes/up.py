@@ -112,7 +112,7 @@ def print_up_banner(info: UpInfo) -> None:
     """Print the addresses and what to try next."""
     lcm = _command()
     hint = _save_context(info, lcm)
-    fleet = "demo fleet" if info.demo else "no demo"
+    fleet, first = ("demo fleet", "explain alpha") if info.demo else ("no demo", "create NAME --template small")
     sys.stdout.write(
         f"LCM {info.version} is up\n"
         f"  dashboard           {info.sign_in}\n"
@@ -124,7 +124,7 @@ def print_up_banner(info: UpInfo) -> None:
         f"  admin token         {info.token_source}\n"
         "Try, in another terminal:\n"
         f"  {lcm} workers list\n"
-        f"  {lcm} workers explain alpha\n"
+        f"  {lcm} workers {first}\n"
         f"  {lcm} watch\n"
         f"{hint}"
         "Press Ctrl-C to stop. A restart continues from the stored state.\n"

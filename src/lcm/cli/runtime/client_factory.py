@@ -125,7 +125,9 @@ def _describe_sign_out(error: UnauthenticatedError, target: Target) -> str:
     from lcm.cli.output.durations import format_time_with_zone
     from lcm.model.access import SESSION_TOKEN_PREFIX
 
-    if target.token is None or not target.token.startswith(SESSION_TOKEN_PREFIX):
+    if target.token is None:
+        return f"you are not signed in to {target.url}. Sign in: lcm login {target.url}"
+    if not target.token.startswith(SESSION_TOKEN_PREFIX):
         return f"{error.detail.rstrip('.')}. Sign in: lcm login {target.url}"
     if target.session_ends_at is not None and target.session_ends_at <= clock.now():
         return f"your session ended at {format_time_with_zone(target.session_ends_at)}: run `lcm login {target.url}`"

@@ -41,14 +41,14 @@ def pick_candidate(text: str, candidates: Sequence[Candidate], kind: str, list_c
         [each for each in candidates if each.id == text],
         [each for each in candidates if each.name == text and not each.ended],
         [each for each in candidates if each.alias == text and not each.ended],
+        [each for each in candidates if each.name == text],  # seat 3 has failed: seat 30, which runs, is not meant
     ):
         if group:
-            return group[0].id
+            return group[0].id  # of several ended resources with one name, the newest
     for pool in ([each for each in candidates if not each.ended], [each for each in candidates if each.ended]):
-        exact = [each for each in pool if text == each.name]
-        found = exact or [each for each in pool if each.name.startswith(text) or each.id.startswith(text)]
-        if exact or len(found) == 1:
-            return found[0].id  # of several ended resources with one name, the newest
+        found = [each for each in pool if each.name.startswith(text) or each.id.startswith(text)]
+        if len(found) == 1:
+            return found[0].id
         if found:
             raise CommandError(_ambiguous_message(text, found, kind))
     raise CommandError(_not_found_message(text, candidates, kind, list_command))

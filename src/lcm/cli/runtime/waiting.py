@@ -14,6 +14,7 @@ from lcm.cli.output.worker_views import worker_status_text
 from lcm.cli.runtime.lookup import find_lablet, find_worker
 from lcm.client.errors import ServiceUnavailableError, UnreachableError
 from lcm.core import clock
+from lcm.model.booking.failed_seats import retry_at
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
 
 if TYPE_CHECKING:
@@ -197,6 +198,8 @@ async def wait_for_lablet(session: Session, name: str, goal: LabletStatus, timeo
 
 def lablet_wait_failure(lablet: Lablet, goal: LabletStatus) -> str:
     """Why the goal cannot be reached without intervention; empty while it can."""
+    if retry_at(lablet) is not None and goal not in FINAL_LABLET_STATUSES:
+        return ""  # it is made anew
     if lablet.status in FINAL_LABLET_STATUSES:
         return f"{lablet.name} is {lablet.status}"
     ends_otherwise = goal in FINAL_LABLET_STATUSES and lablet.ending is not None and lablet.ending is not goal

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from lcm.cli.commands.calendar.bookings import _admitted, _preview_lines, extend_booking, move_booking
+from lcm.cli.commands.calendar.bookings import _admitted, _preview_lines, _request, extend_booking, move_booking
 from lcm.cli.errors import CommandError
 from lcm.cli.runtime.client_factory import DryRunStopError
 from lcm.client.errors import ApiError, BookingRefusedError, NotFoundError
@@ -128,3 +128,24 @@ async def test_a_dry_run_at_a_control_plane_without_previews_shows_what_would_be
         assert await run(answer) == [("then", text)]
     with pytest.raises(NotFoundError, match="has no class 1"):
         await run(NotFoundError(404, "not_found", "ccna has no class 1"))
+
+
+async def test_a_dry_run_of_a_change_says_what_it_costs_and_what_may_be_late() -> None:
+    bookings = EarlierBookings(ApiError(405, "method_not_allowed", ""))
+    answer = BookingChangePreview(confirmed=True, reason="it fits", cost="$3 more than now.", warnings=("It is late.",))
+
+    async def preview(*_: object) -> BookingChangePreview:
+        return answer
+
+    bookings.preview_extension = preview  # type: ignore[method-assign]
+    fake = SimpleNamespace(client=SimpleNamespace(bookings=bookings), dry_run=True, forecast=[])
+    with pytest.raises(DryRunStopError):
+        await extend_booking(cast("Session", fake), load_examples()["Booking"]["name"], "30m", 1)
+    assert fake.forecast == [("then", each) for each in ("it fits", "$3 more than now.", "It is late.")]
+
+
+def test_a_learner_option_may_have_a_pasted_list() -> None:
+    request = _request(
+        "bgp", "bgp@1", 3, "2026-11-16T09:00", ZONE, "4h", None, 1, None, None, ["a@x.org; B <b@x.org>", "Lee, Ann"]
+    )
+    assert request.learners == ("a@x.org", "b@x.org", "Lee, Ann")

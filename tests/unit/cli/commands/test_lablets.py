@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from lcm.cli.commands.lablet.changes import extend_lablet
-from lcm.cli.commands.lablets import read_with_access
+from lcm.cli.commands.lablets import read_with_access, terminate_lablet
 from lcm.cli.errors import UsageError
 from lcm.cli.output.durations import parse_duration, parse_time
+from lcm.model.change_preview import ChangePreview
 from lcm.model.lablet.access import describe_access
 from lcm.model.lablet.status import LabletStatus
 from tests.support.records.lablet_records import a_lablet
@@ -55,3 +56,24 @@ async def test_the_error_of_an_extension_without_an_end_has_examples_that_can_be
     assert found is not None
     assert parse_duration(found[1], "--by")
     assert parse_time(found[2], NOW, "--until").year == 2026
+
+
+async def test_the_end_of_a_failed_seat_says_that_it_is_not_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = a_lablet(status=LabletStatus.FAILED, booking_id="b-1", version=4)
+    said: list[str] = []
+
+    async def same(*_: object) -> Lablet:
+        return failed
+
+    async def preview(_: str) -> ChangePreview:
+        return ChangePreview(action="end", effect="It has failed.")
+
+    async def terminate(*_: object) -> Lablet:
+        return failed.model_copy(update={"wanted": False, "version": 5})
+
+    monkeypatch.setattr("lcm.cli.runtime.lookup.find_lablet", same)
+    lablets = SimpleNamespace(preview_termination=preview, terminate=terminate)
+    printer = SimpleNamespace(line=said.append, item=lambda item, _, show: show(item))
+    session = SimpleNamespace(client=SimpleNamespace(lablets=lablets), printer=printer, dry_run=False, forecast=[])
+    await terminate_lablet(cast("Session", session), failed.name, None, yes=True)
+    assert said == [f"{failed.name} is FAILED and will not be made anew."]

@@ -119,6 +119,15 @@ def test_a_running_lablet_shows_its_addresses(capsys: pytest.CaptureFixture[str]
     ]
 
 
+def test_a_lab_whose_worker_is_stopped_is_not_said_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    running = a_lablet(status="RUNNING", worker_id="w-1")
+    worker = a_ready_worker(name="alpha", status="STOPPED")
+    show_lablet(Printer(OutputFormat.TABLE), running, describe_access(running, worker, ()))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert next(line for line in lines if line.startswith("status")).endswith(", but not reachable")
+    assert "The lab is stopped with its worker alpha, which has been STOPPED since 2026-01-17 10:30:00 UTC." in lines
+
+
 def test_a_lablet_without_an_address_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     ended = a_lablet(status="EXPIRED", worker_id="w-1")
     show_lablet(Printer(OutputFormat.TABLE), ended, describe_access(ended, None, ()))
@@ -129,6 +138,16 @@ def test_a_lablet_without_an_address_says_so(capsys: pytest.CaptureFixture[str])
     output = capsys.readouterr().out
     assert "10.0.0.9 (private address" in output
     assert "the lab has no id yet" in output
+
+
+@pytest.mark.parametrize(("retries", "shown"), [(0, None), (1, "1 time, as it had failed"), (3, "3 times, as it")])
+def test_it_is_said_how_often_a_failed_seat_was_made_anew(
+    retries: int, shown: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_lablet(Printer(OutputFormat.TABLE), a_lablet(retries=retries), None)
+    output = capsys.readouterr().out
+    assert ("made anew" in output) == bool(retries)
+    assert shown is None or shown in output
 
 
 def test_a_preview_begins_with_the_result(capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,6 +189,10 @@ def test_an_expired_history(capsys: pytest.CaptureFixture[str]) -> None:
         ({"status": "SCHEDULED"}, "RUNNING", ""),
         ({"status": "FAILED"}, "RUNNING", "exercise is FAILED"),
         ({"status": "FAILED"}, "TERMINATED", "exercise is FAILED"),
+        ({"status": "FAILED", "booking_id": "b-1"}, "RUNNING", ""),  # a seat is made anew
+        ({"status": "FAILED", "booking_id": "b-1", "retries": 4}, "RUNNING", "exercise is FAILED"),
+        ({"status": "FAILED", "booking_id": "b-1", "wanted": False}, "RUNNING", "exercise is FAILED"),
+        ({"status": "FAILED", "booking_id": "b-1"}, "TERMINATED", "exercise is FAILED"),
         ({"status": "RUNNING", "wanted": False, "ending": "TERMINATED"}, "TERMINATED", ""),
         ({"status": "RUNNING", "wanted": False, "ending": "TERMINATED"}, "STOPPING", ""),
         ({"status": "INSTANTIATING", "wanted": False, "ending": "TERMINATED"}, "RUNNING", "ends as TERMINATED"),

@@ -24,6 +24,8 @@ FLEET = [
     Candidate("w-ee5", "gone", ended=True),
     Candidate("w-ef6", "gone", ended=True),
     Candidate("w-gg7", "beta-2", ended=True),
+    Candidate("w-hh8", "delta-3", ended=True),
+    Candidate("w-ii9", "delta-30"),
 ]
 
 
@@ -42,6 +44,8 @@ def meant(text: str) -> str:
         ("beta-2", "w-cd4"),  # the active one
         ("gone", "w-ee5"),  # the newest of the terminated ones
         ("w-gg7", "w-gg7"),
+        ("delta-3", "w-hh8"),  # exact: delta-30 is another one, which a reset would hit
+        ("delta", "w-ii9"),
     ],
 )
 def test_matches(text: str, found: str) -> None:

@@ -219,7 +219,7 @@ def _request(
     learners: list[str],
 ) -> CreateBookingRequest:
     from lcm.cli.runtime.options import validate
-    from lcm.model.booking.requests import CreateBookingRequest
+    from lcm.model.booking.requests import CreateBookingRequest, split_learners
 
     fields = {
         "name": name,
@@ -232,7 +232,7 @@ def _request(
         "repeat_weeks": weeks,
         "team": team,
         "aws_region": region,
-        "learners": learners,
+        "learners": [person for each in learners for person in split_learners(each)],
     }
     return validate(CreateBookingRequest, fields)
 
@@ -285,7 +285,8 @@ async def _change_forecast(change: Awaitable[BookingChangePreview]) -> list[tupl
         if error.status != 405 and not error.detail.endswith("/preview does not exist"):
             raise  # another 404 is about the class
         return [("then", "this control plane cannot preview it: whether it fits is known when it is sent")]
-    return [("then", preview.reason if preview.confirmed else f"it would be refused: {preview.reason}")]
+    reason = preview.reason if preview.confirmed else f"it would be refused: {preview.reason}"
+    return [("then", each) for each in (reason, preview.cost, *preview.warnings) if each]
 
 
 def _free_time(free: FreeTime) -> str:

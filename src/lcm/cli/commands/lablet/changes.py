@@ -59,7 +59,10 @@ async def extend_lablet(
 async def reset_lablet(
     session: Session, name: LabletArgument, reason: ReasonOption = None, yes: YesOption = False
 ) -> None:
-    """Make a new lab in place of the lablet's: worker, ports and end stay, all work in it is lost. Asks first."""
+    """Make a new lab in place of the lablet's: worker, ports and end stay, all work in it is lost. Asks first.
+
+    A failed seat of a class that is under way is made anew on a worker of the class.
+    """
     from lcm.cli.runtime.lookup import find_lablet
     from lcm.model.lablet.requests import LabletAction, PreviewLabletRequest
 
