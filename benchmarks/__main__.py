@@ -17,6 +17,7 @@ ALL = (
     "store",
     "http_calls",
     "api",
+    "request_cpu",
     "search",
     "plan",
     "placement",
@@ -31,7 +32,7 @@ DRILLS = ("suspended_leader", "sick_region", "notifications", "slow_clients")
 """They take minutes each, or disturb everything else on the machine, so they run only by name."""
 
 
-SIZED = ("scale",)
+SIZED = ("scale", "browser")
 """They take sizes, for example `scale 10000`."""
 
 

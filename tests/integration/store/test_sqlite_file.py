@@ -297,3 +297,34 @@ def sqlite_plan(path: Path, sql: str) -> str:
     plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}"))
     connection.close()
     return plan
+
+
+async def test_a_read_that_fails_leaves_its_thread_to_the_others(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open(KINDS)
+    await store.close()
+    pool = threads.ReaderPool(path)
+
+    def fail(_: sqlite3.Connection) -> int:
+        raise ValueError("not for a reader")
+
+    def leave(_: sqlite3.Connection) -> int:
+        raise asyncio.CancelledError
+
+    def read(connection: sqlite3.Connection) -> int:
+        return int(connection.execute("SELECT checks FROM head").fetchone()[0])
+
+    for _ in range(2 * threads.READER_THREADS):
+        with pytest.raises(asyncio.CancelledError):
+            await pool.run(leave)
+        with pytest.raises(ValueError, match="not for a reader"):
+            await pool.run(fail)
+        with pytest.raises(StoreUnavailableError):
+            await pool.run(lambda connection: connection.execute("SELECT nothing"))
+    assert await pool.run(read) >= 0
+    waiting = [asyncio.ensure_future(pool.run(read)) for _ in range(20)]
+    await asyncio.sleep(0)
+    await pool.close()
+    assert all(result >= 0 for result in await asyncio.gather(*waiting)), "what was asked before is still read"
+    with pytest.raises(StoreUnavailableError, match="closed"):
+        await pool.run(read)

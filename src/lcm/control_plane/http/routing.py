@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fastapi.routing import APIRoute
 from starlette.routing import Match, Route
+
+from lcm.control_plane.http.direct_routes import plan_route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    IndexedRoute: TypeAlias = tuple[int, BaseRoute]
+    IndexedRoute: TypeAlias = tuple[int, BaseRoute, ASGIApp]
     ParameterPositions: TypeAlias = tuple[int, ...]
 
 _PARAMETER = ""
@@ -33,17 +36,18 @@ class RouteIndex:
         self._shapes: dict[int, dict[ParameterPositions, dict[tuple[str, ...], list[IndexedRoute]]]] = {}
         self._unindexed: list[IndexedRoute] = []
         for position, route in enumerate(router.routes):
-            self._add((position, route))
+            direct = plan_route(route) if isinstance(route, APIRoute) else None
+            self._add((position, route, direct or route.handle))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # With tracing or below a path prefix the router has more to do than to choose a route.
         if scope["type"] == "http" and not scope.get("root_path") and "fastapi.telemetry" not in scope:
-            for _, route in self._candidates(scope["path"]):
+            for _, route, app in self._candidates(scope["path"]):
                 match, child_scope = route.matches(scope)
                 if match is Match.FULL:
                     scope.setdefault("router", self._router)
                     scope.update(child_scope)
-                    await route.handle(scope, receive, send)
+                    await app(scope, receive, send)
                     return
         await self._fallback(scope, receive, send)
 

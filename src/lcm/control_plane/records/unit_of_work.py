@@ -143,7 +143,7 @@ class Transaction:
             return worker
         if before is not None and _in_service(before) and not _in_service(worker):
             self._leaving += 1
-        worker = self._put(worker, revision)
+        worker, body = self._put(worker, revision)
         if before is None or before.status is not worker.status:
             step = WorkerHistoryEntry(
                 at=self.now,
@@ -157,7 +157,7 @@ class Transaction:
             )
             self._entry(WORKER_HISTORY, worker.id, step.model_dump_json())
         self.audit(action, worker.id, reason, **details)
-        self._entry(WORKER_CHANGED, worker.id, worker.model_dump_json())
+        self._entry(WORKER_CHANGED, worker.id, body)
         self.alert(worker_changes(before, worker, reason or action))
         return worker
 
@@ -386,13 +386,14 @@ class Transaction:
                 raise RevisionConflictError(write.kind.name, write.id, write.expected)
         return list(self._guards.values())
 
-    def _put(self, worker: Worker, revision: int | None) -> Worker:
-        """Stage it with the present price of disk space."""
+    def _put(self, worker: Worker, revision: int | None) -> tuple[Worker, str]:
+        """Stage it with the present price of disk space; returns what is stored."""
         if worker.storage_price_per_gb_month_usd != self._storage_price:
             worker = worker.model_copy(update={"storage_price_per_gb_month_usd": self._storage_price})
-        body = worker.model_dump_json().encode()
-        self._writes.append(Put(WORKERS, worker.id, body, revision, worker_fields(worker), worker_unique_keys(worker)))
-        return worker
+        body = worker.model_dump_json()
+        fields, unique = worker_fields(worker), worker_unique_keys(worker)
+        self._writes.append(Put(WORKERS, worker.id, body.encode(), revision, fields, unique))
+        return worker, body
 
     def _settle_fleet(self, before: FleetState, revision: int | None) -> None:
         if self._fleet_after is None or self._fleet_after == before:

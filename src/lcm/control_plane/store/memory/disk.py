@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import starmap
+from operator import ge, lt
+from typing import TYPE_CHECKING, TypeAlias
 
 from lcm.control_plane.store.adapter_rules import Downsampler, released_unique_values, require_commit_allowed
 from lcm.control_plane.store.cursors import journal_cursor
@@ -12,10 +14,13 @@ from lcm.control_plane.store.port import JournalEntry, Put
 from lcm.control_plane.store.values import comparable, fold, order_key, to_micros
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from lcm.control_plane.store.adapter_rules import Commit
     from lcm.control_plane.store.port import FieldValue, Kind, Sample, Where
+    from lcm.control_plane.store.values import OrderKey
+
+_Condition: TypeAlias = "Callable[[Mapping[str, FieldValue]], bool]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,9 @@ class MemoryDisk:
 
     def matching(self, kind: Kind, where: Where) -> Iterator[tuple[str, MemoryDocument]]:
         """The documents that match a condition, in no particular order."""
+        conditions = list(_conditions(where))  # prepared once, not for each document
         for document_id, document in self._documents.get(kind.name, {}).items():
-            if _matches(document.fields, where):
+            if not conditions or all(holds(document.fields) for holds in conditions):
                 yield document_id, document
 
     def read_journal(self, after: str | None, before: str | None) -> Sequence[JournalEntry]:
@@ -125,29 +131,42 @@ def _at(sample: Sample) -> int:
     return to_micros(sample.at)
 
 
-def _matches(fields: Mapping[str, FieldValue], where: Where) -> bool:
-    return (
-        all(_is_one_of(fields.get(name), values) for name, values in where.any_of.items())
-        and not any(_is_one_of(fields.get(name), values) for name, values in where.none_of.items())
-        and (not where.either or any(_is_one_of(fields.get(name), values) for name, values in where.either.items()))
-        and all(_is_at_least(fields.get(name), bound) for name, bound in where.at_least.items())
-        and all(_is_below(fields.get(name), bound) for name, bound in where.below.items())
-        and all(_contains(fields.get(name), text) for name, text in where.contains.items())
-        and all(_contains(fields.get(name), text) for name, texts in where.contains_all.items() for text in texts)
-    )
+def _conditions(where: Where) -> Iterator[_Condition]:
+    """What the fields of a document must fulfil."""
+    yield from starmap(_is_one_of, where.any_of.items())
+    for is_one in starmap(_is_one_of, where.none_of.items()):
+        yield _negated(is_one)
+    if where.either:
+        yield _any_holds(list(starmap(_is_one_of, where.either.items())))
+    yield from (_is_on_its_side(name, bound, ge) for name, bound in where.at_least.items())
+    yield from (_is_on_its_side(name, bound, lt) for name, bound in where.below.items())
+    yield from starmap(_contains, where.contains.items())
+    yield from (_contains(name, text) for name, texts in where.contains_all.items() for text in texts)
 
 
-def _is_one_of(value: FieldValue, values: Sequence[FieldValue]) -> bool:
-    return order_key(value) in map(order_key, values)
+def _is_one_of(name: str, values: Sequence[FieldValue]) -> _Condition:
+    keys = set(map(order_key, values))
+    return lambda fields: order_key(fields.get(name)) in keys
 
 
-def _is_at_least(value: FieldValue, bound: FieldValue) -> bool:
-    return comparable(value, bound) and order_key(value) >= order_key(bound)
+def _negated(condition: _Condition) -> _Condition:
+    return lambda fields: not condition(fields)
 
 
-def _is_below(value: FieldValue, bound: FieldValue) -> bool:
-    return comparable(value, bound) and order_key(value) < order_key(bound)
+def _any_holds(conditions: Sequence[_Condition]) -> _Condition:
+    return lambda fields: any(holds(fields) for holds in conditions)
 
 
-def _contains(value: FieldValue, text: str) -> bool:
-    return isinstance(value, str) and fold(text) in fold(value)
+def _is_on_its_side(name: str, bound: FieldValue, side: Callable[[OrderKey, OrderKey], bool]) -> _Condition:
+    key = order_key(bound)
+    return lambda fields: comparable(fields.get(name), bound) and side(order_key(fields.get(name)), key)
+
+
+def _contains(name: str, text: str) -> _Condition:
+    folded = fold(text)
+
+    def holds(fields: Mapping[str, FieldValue]) -> bool:
+        value = fields.get(name)
+        return isinstance(value, str) and folded in fold(value)
+
+    return holds

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -120,7 +119,7 @@ def _resolve_futures(batch: Sequence[_Job], outcomes: Sequence[Any]) -> None:
     for job, outcome in zip(batch, outcomes, strict=True):
         if job.future.done():
             continue
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             job.future.set_exception(outcome)
         else:
             job.future.set_result(outcome)
@@ -130,34 +129,54 @@ READER_THREADS = 2  # more threads would only wait for the interpreter lock, whi
 
 
 class ReaderPool:
-    """Threads that read, each with its own connection. Jobs must be short: a long one would block the checkpoint."""
+    """Threads that read, each with its own connection. Jobs must be short: a long one would block the checkpoint.
+
+    Threads of our own: an executor's job has two futures with locks between them, which takes as long as a short read.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"store-reader {path.name}")
-        self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._loop = asyncio.get_running_loop()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closed = False
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"store-reader {path.name}", daemon=True)
+            for _ in range(READER_THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run it in a reader's thread."""
         if self._closed:
             raise StoreUnavailableError(f"{self._path}: the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._run_job, work)
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put(_Job(work, future))
+        return await future
 
     async def close(self) -> None:
-        """Wait for running jobs and close the connections."""
-        self._closed = True
-        await asyncio.to_thread(self._pool.shutdown)
-        while self._connections:
-            self._connections.pop().close()
+        """Finish the waiting jobs, then close the connections."""
+        if not self._closed:
+            self._closed = True
+            for _ in self._threads:
+                self._jobs.put(None)
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join)
 
-    def _run_job(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        try:
-            connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-            if connection is None:
-                connection = self._local.connection = open_reader(self._path)
-                self._connections.append(connection)
-            return work(connection)
-        except sqlite3.Error as error:
-            raise translate_error(self._path, error) from error
+    def _serve(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while (job := self._jobs.get()) is not None:
+            if job.future.cancelled():
+                continue  # nobody waits any more: a flag that is only ever set can be read from here
+            try:
+                connection = connection or open_reader(self._path)
+                outcome = job.work(connection)
+            except sqlite3.Error as error:
+                outcome = translate_error(self._path, error)
+            except BaseException as error:  # noqa: BLE001 - its own caller gets it, and the thread goes on
+                outcome = error
+            # If the loop was closed before the store, there is no caller left to receive the results.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(_resolve_futures, (job,), (outcome,))
+        if connection is not None:
+            connection.close()
