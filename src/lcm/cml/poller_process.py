@@ -20,12 +20,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from lcm.cml.client.session import CMLSession
 from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.errors import CMLError, CMLPollerError
+from lcm.cml.heap import release_free_memory
 from lcm.core.hosting import cancel_and_wait, run_process
 
 if TYPE_CHECKING:
     from lcm.cml.client.access import CmlAccess
     from lcm.cml.reading import ServerQuery
 
+RELEASE_SECONDS: Final = 60.0
+"""Seconds between two releases of memory that TLS handshakes have left behind; each takes a few milliseconds."""
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 _LENGTH: Final = struct.Struct(">I")
 
@@ -114,6 +117,7 @@ class _Server:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, reader: asyncio.StreamReader) -> None:
+        releasing = asyncio.create_task(_release_memory())
         try:
             while True:
                 try:
@@ -122,7 +126,7 @@ class _Server:
                     return
                 self._take(message)
         finally:
-            await cancel_and_wait(list(self._tasks))
+            await cancel_and_wait([releasing, *self._tasks])
             await self._transport.aclose()
 
     def _take(self, message: Ping | Forget | Request) -> None:
@@ -154,6 +158,12 @@ class _Server:
             return await self._client.read_server(request.query, request.seconds)
         async with asyncio.timeout(request.seconds):
             return await getattr(self._client, request.method)(request.address, *request.arguments)
+
+
+async def _release_memory() -> None:
+    while True:
+        await asyncio.sleep(RELEASE_SECONDS)
+        release_free_memory()
 
 
 async def serve(input_file: BinaryIO, output_file: BinaryIO) -> None:
