@@ -14,7 +14,8 @@ from lcm.cloud.simulated.faults import LackCapacity, OmitInstanceType, RefuseCal
 from lcm.model.access import Role
 from lcm.model.system import SystemHealth
 from lcm.model.worker.conditions import ConditionType, find_condition, is_condition_true
-from lcm.model.worker.status import LicenseStatus, WorkerStatus
+from lcm.model.worker.requests import LicenseRequest
+from lcm.model.worker.status import LicenseOperation, LicenseStatus, WorkerStatus
 from lcm.model.worker.urgency import LAST_WORKER_PROBLEM, worker_urgency
 from tests.support.virtual.fleet import Fleet, a_fleet
 
@@ -256,6 +257,29 @@ async def test_a_license_that_is_pending_for_a_week_is_stuck(fleet: Fleet) -> No
     await asyncio.sleep(5 * MINUTE)
     done = await fleet.worker(worker.id)
     assert done.license_status is LicenseStatus.REGISTERED
+    assert not why(done, ConditionType.STUCK) + why(done, ConditionType.WAITING)
+
+
+async def test_a_license_that_cannot_be_given_back_is_stuck(fleet: Fleet) -> None:
+    """CML still tries to register it, and deregisters nothing until that has ended."""
+    worker = await fleet.create(license_token="good-token")
+    await fleet.until(lambda: bool(fleet.cml.by_machine), "CML is up", within=HOUR)
+    (server,) = fleet.cml.by_machine.values()
+    server.registers_in = 7 * DAY
+    await fleet.until_ready(worker.id)
+    await asyncio.sleep(5 * MINUTE)
+    await fleet.people.workers.license(worker.id, LicenseRequest(operation=LicenseOperation.DEREGISTER))
+    await asyncio.sleep(LIMIT + 5 * MINUTE)
+    waiting = await fleet.worker(worker.id)
+    assert waiting.pending_license_operation is not None
+    assert (why(waiting, ConditionType.WAITING), why(waiting, ConditionType.STUCK)) == (
+        "LicensePending",
+        "StillWaiting",
+    )
+    fleet.cml._settle(server, "COMPLETED", "")
+    await asyncio.sleep(5 * MINUTE)
+    done = await fleet.worker(worker.id)
+    assert done.license_status is LicenseStatus.DEREGISTERED
     assert not why(done, ConditionType.STUCK) + why(done, ConditionType.WAITING)
 
 

@@ -13,6 +13,7 @@ from tests.simulation.invariants.coverage import after_all, never
 from tests.simulation.plan_trial import run_trials
 from tests.simulation.scenarios.catalog import SCENARIOS
 from tests.simulation.scenarios.class_seeds import CLASS_SEED, LECTURE_SEED
+from tests.simulation.scenarios.long import WEEKS
 from tests.simulation.seeds import run_all
 from tests.simulation.shrink import shrink
 
@@ -30,6 +31,7 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="leave out of --seed what does not matter")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--scenarios", action="store_true", help="the days written by hand, too")
+    parser.add_argument("--long", action="store_true", help="only the weeks: a minute or two of CPU each")
     parser.add_argument("--coverage", action="store_true", help="say what happened how often")
     parser.add_argument("--part", default="1/1", metavar="K/N", help="only the K-th of N equal parts")
     parser.add_argument("--try-first", help="one of --scenarios or --seeds that runs before the others")
@@ -63,6 +65,8 @@ def _many(chosen: argparse.Namespace) -> int:
     began, cpu, simulated, bad, covered = time.monotonic(), 0.0, 0.0, 0, Counter[str]()
     prefix = CLASS_SEED if chosen.classes else LECTURE_SEED if chosen.lectures else ""
     seeds = [f"{prefix}{seed}" for seed in range(chosen.first, chosen.first + chosen.seeds)]
+    if chosen.long:
+        seeds = list(WEEKS)
     part, parts = map(int, chosen.part.split("/"))
     days = ([*SCENARIOS, *seeds] if chosen.scenarios else seeds)[part - 1 :: parts]
     if chosen.try_first is not None:

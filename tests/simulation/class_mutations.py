@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """A fragment of a file under src/lcm, and its replacement. Unit tests check that it occurs exactly once.
-
-    `seed` is the scenario or seed that is known to find it. It runs first, and all others only if it finds nothing.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    seed: str
-
+from tests.simulation.mutation import Mutation
 
 _SPRING = "a class at the hour that is skipped, with fail-overs at its start"
 _AUTUMN = "two classes and walk-ins compete for two workers in the hour that comes twice"
@@ -103,6 +88,13 @@ CLASS_MUTATIONS = (
         "    if now >= occurrence.starts_at - RISK_BEFORE and not missing:",
         "    if False:",
         "CML refuses labs before a class",
+    ),
+    Mutation(
+        "a seat whose lab has failed stays failed",
+        "control_plane/bookings/seats.py",
+        "    return at is not None and at <= now",
+        "    return False",
+        "CML rejects the lab of a seat twice",
     ),
     Mutation(
         "a class does not end",

@@ -1,7 +1,7 @@
-"""`python -m tests.simulation.mutations`: deliberate faults in the code, each of which the simulation must find.
+"""`python -m tests.simulation.mutations`: deliberate faults in the code, which the simulation or a test must find.
 
-Each one is made in a copy of the tree, where the seed that is known to find it runs, and then others until one shows a
-violation.
+Each one is made in a copy of the tree. There the seed that is known to find it runs, and then others until one shows a
+violation; or the test that it names, which must pass without the fault and fail with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.simulation.class_mutations import CLASS_MUTATIONS, Mutation
+import pytest
+
+from tests.simulation.class_mutations import CLASS_MUTATIONS
+from tests.simulation.mutation import Mutation
+from tests.simulation.tested_mutations import TESTED_MUTATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 150
@@ -397,6 +401,13 @@ MUTATIONS = (
         "Cisco's license service is silent for an hour",
     ),
     Mutation(
+        "a license that is not given back is no wait",
+        f"{_DECIDE}/shared/license.py",
+        '"license.release", why, (DeregisterLicense(),), conditions=(waits,), ',
+        '"license.release", why, (DeregisterLicense(),), ',
+        "a license is given back while Cisco's license service is silent",
+    ),
+    Mutation(
         "lablets wait for a worker that is stuck",
         "model/lablet/scheduling/capacity.py",
         "        and not is_condition_true(worker.conditions, ConditionType.STUCK)\n",
@@ -575,33 +586,54 @@ MUTATIONS = (
         "schedules are changed while workers stop and start, with a hold in between",
     ),
     *CLASS_MUTATIONS,
+    *TESTED_MUTATIONS,
 )
 
 
 def found_by(mutation: Mutation, seeds: int, first: int, jobs: int) -> tuple[bool, str]:
-    """Whether seeds find the mutation, and a summary of the run."""
+    """Whether seeds or its test find the mutation, and a summary of the run."""
     with tempfile.TemporaryDirectory() as folder:
-        for part in ("src", "tests"):
-            shutil.copytree(ROOT / part, Path(folder, part), ignore=shutil.ignore_patterns("__pycache__", "*.png"))
+        for part in ROOT.iterdir():
+            if part.name in ("src", "tests"):
+                left_out = shutil.ignore_patterns("__pycache__", "*.png")
+                shutil.copytree(part, Path(folder, part.name), ignore=left_out)
+            elif not part.name.startswith("."):
+                Path(folder, part.name).symlink_to(part)  # tests read documents, and pytest its settings
         file = Path(folder, "src", "lcm", mutation.file)
         text = file.read_text()
         if mutation.old not in text:
             return False, f"{mutation.file} has no {mutation.old!r}"
+        if mutation.test:
+            before = _run(folder, "pytest", "-q", "-x", mutation.test)
+            if before.returncode:
+                return False, f"{mutation.test} fails without the mutation: {_end(before)}"
         file.write_text(text.replace(mutation.old, mutation.new))
-        run = subprocess.run(
-            [
-                *(sys.executable, "-m", "tests.simulation", "--scenarios", "--until-violation"),
-                *("--try-first", mutation.seed),
-                *("--seeds", str(seeds), "--first", str(first), "--jobs", str(jobs)),
-            ],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(Path(folder, "src"))},
-            capture_output=True,
-            text=True,
-            check=False,
+        if mutation.test:
+            run = _run(folder, "pytest", "-q", "-x", mutation.test)
+            return run.returncode == pytest.ExitCode.TESTS_FAILED, _end(run)
+        run = _run(
+            folder,
+            *("tests.simulation", "--scenarios", "--until-violation", "--try-first", mutation.seed),
+            *("--seeds", str(seeds), "--first", str(first), "--jobs", str(jobs)),
         )
     lines = run.stdout.strip().splitlines() or run.stderr.strip().splitlines()[-1:]
     return run.returncode == 1 and lines[0].startswith("seed "), " | ".join([lines[0][:150], lines[-1][:60]])
+
+
+def _run(folder: str, *module: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *module],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(folder, "src"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _end(run: subprocess.CompletedProcess[str]) -> str:
+    said = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
+    return (said or (run.stdout + run.stderr).strip().splitlines() or [""])[-1][:200]
 
 
 def main() -> int:

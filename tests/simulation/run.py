@@ -49,8 +49,8 @@ class Result:
 
 def run(seed: int | str, script: Script | None = None, *, settle: float = SETTLE) -> Result:
     """Play a script; by default that of the seed."""
-    quiet()
     script = script or script_of(seed)
+    quiet(long=script.long)
     loop = SeededLoop(seed)
     loop.begins = script.begins or loop.begins
     asyncio.set_event_loop(loop)
@@ -78,7 +78,7 @@ def run(seed: int | str, script: Script | None = None, *, settle: float = SETTLE
 
 
 async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float) -> None:
-    platform = Platform(loop, ledger, polls=script.polls, lease=script.lease, rules=script.classes)
+    platform = Platform(loop, ledger, polls=script.polls, lease=script.lease, rules=script.classes, long=script.long)
     await platform.start_plane()
     for name in NODES:
         await platform.start_controller(name, rate=script.rates[name], offset=script.offsets[name])
@@ -88,8 +88,8 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float)
     acts = [_at(event, people.do, ledger) for event in script.people]
     acts += [_at(event, adversary.do, ledger) for event in script.faults]
     tasks = [asyncio.ensure_future(act) for act in acts]
+    ledger.classes.trouble.begin(script.people, script.faults)
     if script.classes is not None:
-        ledger.classes.trouble.begin(script.people, script.faults)
         tasks.append(asyncio.ensure_future(_watch_processes(platform, ledger)))
     await asyncio.sleep(script.span + MINUTE)
     for task in tasks:

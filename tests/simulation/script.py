@@ -63,6 +63,7 @@ class Script:
     lease: int = 15  # seconds after which a silent leader loses its lease
     begins: datetime | None = None  # what clocks show at the beginning; None: a day in winter
     classes: ClassRules | None = None  # None: nobody books any
+    long: bool = False  # it lasts days: what a process does every few seconds by itself it does every few minutes
 
 
 PEOPLE: dict[str, float] = {
@@ -88,8 +89,8 @@ PEOPLE: dict[str, float] = {
     # Drawn by a chance of their own.
     "schedule": 0,
     "unschedule": 0,
-    "check-waits": 0,  # only in scenarios, where nothing else keeps a controller from saying so
-    "check-sight": 0,  # as above
+    "check-waits": 0,
+    "check-sight": 0,  # only in scenarios, where nothing else keeps a controller from saying so
     # Only in runs with classes.
     "book": 0,
     "extend-class": 0,
@@ -153,6 +154,7 @@ FAULTS: dict[str, float] = {
     "resign": 1,
     "clock-jump": 1.5,
     "newer-writes": 1.5,
+    "newer-plane": 0,  # drawn by a chance of its own
     "credentials": 1.5,
     "metadata-silent": 0.7,
     "clock-off": 0.7,
@@ -185,6 +187,9 @@ def write(seed: int | str) -> Script:
     settings = _settings(chance)
     faults += _maintenance(random.Random(f"{seed}/maintenance"), settings)
     faults += _half_lists(random.Random(f"{seed}/lists"))
+    lacking, checks = _long_waits(random.Random(f"{seed}/waits"))
+    faults, people = faults + lacking, people + checks
+    faults += _newer_plane(random.Random(f"{seed}/versions"))
     return Script(
         people=tuple(sorted(people, key=lambda event: event.at)),
         faults=tuple(sorted(faults, key=lambda event: event.at)),
@@ -241,6 +246,22 @@ def _maintenance(chance: random.Random, settings: dict[str, dict[str, Any]]) -> 
 def _half_lists(chance: random.Random) -> list[Event]:
     """In one run of ten EC2's lists are not complete for minutes."""
     return _events({"halve-lists": 1.0}, 1, chance) if chance.random() < 0.1 else []
+
+
+def _long_waits(chance: random.Random) -> tuple[list[Event], list[Event]]:
+    """In one run of five something is missing nearly all the time, and whoever waits for it must say so."""
+    if chance.random() > 0.2:
+        return [], []
+    kind = chance.choice(["no-capacity", "no-capacity", "license-server-silent"])
+    facts: dict[str, Any] = {"seconds": 1500}
+    if kind == "no-capacity":
+        facts |= {"region": chance.choice(_REGIONS), "instance_type": chance.choice([None, "t3.small"])}
+    return [Event(chance.uniform(20, 240), kind, facts)], [Event(chance.uniform(20, 24) * MINUTE, "check-waits")]
+
+
+def _newer_plane(chance: random.Random) -> list[Event]:
+    """In one run of ten a control plane of the next version runs beside ours."""
+    return _events({"newer-plane": 1.0}, 1, chance) if chance.random() < 0.1 else []
 
 
 _SCHEDULING = {"schedule": 4.0, "unschedule": 1.0}
@@ -428,6 +449,7 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     "cml-loses": lambda chance: {"share": chance.choice([0.3, 1.0]), "seconds": chance.uniform(20, 200)},
     "resign": lambda chance: {"node": chance.choice(NODES)},
     "newer-writes": lambda chance: {"which": chance.random(), "seconds": chance.choice([0, 0, 30, 200])},
+    "newer-plane": lambda chance: {"seconds": chance.choice([30, 300, 900])},
     "clock-jump": lambda chance: {
         "hosts": [chance.choice((*NODES, "plane", "plane"))],
         "by": chance.choice([400.0, 900.0, -300.0, -600.0]),

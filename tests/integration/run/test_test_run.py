@@ -18,6 +18,7 @@ from tests.support.servers.processes import PATIENCE, ROOT, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+WITHOUT = ("-p", "no:schemathesis", "-p", "no:anyio")  # plugins that these tests do not need are half of their start
 CONFTEST = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.conftest import *  # noqa: F403\n"
 
 
@@ -43,6 +44,7 @@ def run(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
             "pytest",
             "-p",
             "no:cacheprovider",
+            *WITHOUT,
             *arguments,
             str(tmp_path),
         ]
@@ -209,7 +211,8 @@ def test_long():
     time.sleep(1000)
 """
     )
-    (tmp_path / "Makefile").write_text(f"test:\n\t{sys.executable} -m pytest -p no:cacheprovider --workers 1\n")
+    command = " ".join([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *WITHOUT, "--workers", "1"])
+    (tmp_path / "Makefile").write_text(f"test:\n\t{command}\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     make = subprocess.Popen(["make", "test"], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     wait_until(lambda: note.exists() and note.read_text().endswith("\n"), "the test runs")
@@ -223,6 +226,8 @@ def test_long():
 def test_a_socket_that_outlives_its_test_fails_that_test(run: Callable[..., subprocess.Popen[str]]) -> None:
     source = """
 import socket
+from tests.support.run import sockets
+sockets.patience = 0.1
 kept = []
 def test_before(): socket.socket().close()
 def test_leaves_one(): kept.append(socket.create_server(("127.0.0.1", 0)))

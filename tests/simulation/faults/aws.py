@@ -106,8 +106,10 @@ class HarmToAws:
         await asyncio.sleep(seconds)
         self._platform.ec2.unauthenticated.pop(node, None)
 
-    async def _no_capacity(self, region: str, instance_type: str | None, seconds: float) -> None:
-        self._strike(region, LackCapacity(seconds, instance_type))
+    async def _no_capacity(
+        self, region: str, instance_type: str | None, seconds: float, subnet_id: str | None = None
+    ) -> None:
+        self._strike(region, LackCapacity(seconds, instance_type, subnet_id))
 
     async def _zone_without_type(self, region: str, instance_type: str, subnet_id: str | None) -> None:
         self._platform.ledger.omitted_types.add((region, instance_type, subnet_id))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.platform import Platform
 
 _NO_FAULT = LinkQuality()
+_NEWER_PLANE_WRITES = 20.0  # seconds between two rounds of a newer control plane
 
 
 class Adversary:
@@ -128,6 +129,15 @@ class Adversary:
             await asyncio.sleep(seconds)
             self._wake(worker_id)
         return "written"
+
+    async def _newer_plane(self, seconds: float) -> str:
+        """A control plane of the next version runs beside ours: it adds fields to every record that it finds."""
+        disk, written = self._platform.disk, 0
+        until = self._platform.loop.now + seconds
+        while self._platform.loop.now < until:
+            written += disk.add_newer_fields()
+            await asyncio.sleep(_NEWER_PLANE_WRITES)
+        return f"{written} writes"
 
     def _wake(self, worker_id: str) -> None:
         before = self._hibernating.pop(worker_id, None)

@@ -27,6 +27,8 @@ READY_BEFORE = timedelta(minutes=5)
 RISK_BEFORE = timedelta(minutes=15)
 NOTICE_SECONDS = 60.0
 """Within this time the scheduler, if it and the control plane run, has seen what is due."""
+RETRY_SECONDS = (30.0, 120.0, 300.0, 600.0)
+"""How long a seat stays failed before each of its retries."""
 CLOCKS_APART = timedelta(minutes=3)
 """Clocks of hosts may run two percent too fast or too slow. An end waits until it has passed by each of them."""
 CLASSES, WHOLE = "classes", "classes whole in time"
@@ -93,13 +95,41 @@ class ClassBooks:
             self.violated(f"{after['name']}: {sorted(actions)} although it is booked until {before['booked_until']}")
 
     def lablet(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-        """Check a write of a lablet: one of no booking is not placed on a booked worker."""
+        """Check a write of a lablet: one of no booking is not placed on a booked worker, and failed seats go on."""
+        self._failed(before, after)
         placed = after["worker_id"] is not None and (before is None or before["worker_id"] != after["worker_id"])
         worker = self.workers.get(after["worker_id"] or "")
         if not placed or worker is None or self.trouble.clocks(self.loop.now):
             return
         if self._is_booked(worker) and worker["booking_id"] != after["booking_id"]:
             self.violated(f"lablet {after['name']} is placed on {worker['name']}, which is booked for others")
+
+    def _failed(self, before: dict[str, Any] | None, after: dict[str, Any]) -> None:
+        """Nothing but a seat of a class under way goes on after it has failed, and such a seat does, a few times."""
+        was_failed, is_failed = before is not None and before["status"] == "FAILED", after["status"] == "FAILED"
+        if was_failed and not is_failed:
+            self.covered["a failed seat is made anew"] += 1
+            if not after["wanted"] or not self._is_under_way(after) or after["retries"] > len(RETRY_SECONDS):
+                self.violated(f"lablet {after['name']} is made anew after it has failed: {after}")
+        if is_failed and not was_failed and after["wanted"] and after["retries"] < len(RETRY_SECONDS):
+            key, wait = (after["id"], after["status_since"]), RETRY_SECONDS[after["retries"]] + NOTICE_SECONDS
+            self.loop.call_globally(wait, lambda: self._retry_is_due(*key))
+
+    def _retry_is_due(self, lablet_id: str, since: str) -> None:
+        seat = self.lablets[lablet_id]
+        if seat["status_since"] != since or not seat["wanted"] or not self._is_under_way(seat):
+            return
+        has_workers = any(each["booking_id"] == seat["booking_id"] for each in self.workers.values())
+        if not has_workers or self.trouble.coordination(self.loop.now) or self.trouble.fleet_is_held(self.loop.now):
+            self.loop.call_globally(NOTICE_SECONDS, lambda: self._retry_is_due(lablet_id, since))
+            return
+        self.violated(f"lablet {seat['name']} has failed since {seat['status_since']} and is not made anew")
+
+    def _is_under_way(self, seat: dict[str, Any]) -> bool:
+        if seat["booking_id"] not in self.records:
+            return False
+        part = self._find(seat["booking_id"], seat["booking_occurrence"])
+        return part["status"] in ("WARMING", "ACTIVE") and moment(part["ends_at"]) > self._time
 
     def _occurrence(self, booking: dict[str, Any], before: dict[str, Any] | None, after: dict[str, Any]) -> None:
         old, new, name = before["status"] if before else "", after["status"], f"{booking['name']} {after['number']}"

@@ -22,6 +22,7 @@ CLASS_STEPS = (
     "class ACTIVE CANCELLED",
     "a class is at risk",
     "a class is at risk no longer",
+    "a failed seat is made anew",
     *(f"a worker is booked and {how}" for how in ("launched", "started", "used")),
     WAITS_FOR_CLASS,
     "a user must not stop a booked worker",

@@ -30,12 +30,14 @@ from lcm.model.worker.status import WorkerStatus, is_allowed_transition
 from tests.simulation.invariants.classes import ClassBooks
 from tests.simulation.invariants.idle import CLOCK_GRACE, IdleBooks
 from tests.simulation.invariants.lablets import LabletBooks
+from tests.simulation.invariants.versions import CHANGED_BY_BOTH, erased, with_newer_fields
 from tests.simulation.script import UNAUTHENTICATED
 from tests.support.virtual.fleet import BOOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lcm.control_plane.store.port import Kind
     from tests.simulation.world.cloud_and_cml import Ec2
     from tests.simulation.world.loop import SeededLoop
 
@@ -87,10 +89,12 @@ class Ledger:
         self._held_since: float | None = None
         self._worker_holds: dict[str, float] = {}
         self._wanted_until: dict[tuple[str, str], float] = {}
+        self.wanted_since: dict[str, float] = {}  # by worker: when its desired status last changed
         self._settings: dict[str, Any] = {}
         self.requests: Counter[int] = Counter()
         self.calls: Counter[int] = Counter()
         self.changes: Counter[tuple[int, str]] = Counter()
+        self.tries: dict[str, list[float]] = defaultdict(list)  # by worker: when launches and starts were called
         self.most_setbacks = 0  # starts of one worker within an hour that ended STOPPED
         self._setbacks: dict[str, list[float]] = defaultdict(list)
         self.leaked_licenses = 0
@@ -161,6 +165,7 @@ class Ledger:
     def _written(
         self, write: Put, body: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]], disk: MemoryDisk
     ) -> None:
+        self._newer_fields_kept(disk, write.kind, write.id, body)
         if write.kind is WORKERS:
             self._worker(body, entries)
             self._newer_kept(disk, body)
@@ -302,6 +307,7 @@ class Ledger:
     def _wish(self, before: dict[str, Any], after: dict[str, Any], actors: Sequence[dict[str, Any]]) -> None:
         worker_id, desired = after["id"], after["desired_status"]
         self._wanted_until[worker_id, before["desired_status"]] = self._now
+        self.wanted_since[worker_id] = self._now
         kinds = {actor["kind"] for actor in actors}
         if before["desired_status"] == "TERMINATED":
             self.violated(f"{worker_id}: desired status {desired} after TERMINATED")
@@ -385,6 +391,16 @@ class Ledger:
             if not worker.get("added_by_newer") or "Frozen" not in conditions:
                 self.violated(f"{worker['id']}: what a newer version wrote was erased")
 
+    def _newer_fields_kept(self, disk: MemoryDisk, kind: Kind, record_id: str, body: dict[str, Any]) -> None:
+        """No version erases the fields that a newer one has added to any other kind of record."""
+        if isinstance(disk, WatchedDisk) and (kind.name, record_id) in disk.newer_bodies:
+            self.covered["a record with fields of a newer version was written again"] += 1
+            newer = disk.newer_bodies[kind.name, record_id]
+            if kind is LEADERSHIPS and newer["term"] != body["term"]:
+                return  # what was known of a term ends with it
+            for field in erased(newer, body):
+                self.violated(f"{kind.name} {record_id}: {field}, which a newer version wrote, was erased")
+
     def certificate_changes(self, instance_id: str) -> bool:
         """A server is reinstalled; returns whether its worker was ready, so that the new certificate needs a user."""
         pinned = any(record["instance_id"] == instance_id and record["ready"] for record in self.records.values())
@@ -461,6 +477,7 @@ class Ledger:
         self.note(f"EC2 {operation} for {self._name(worker_id)} by {node}")
         self.changes[minute, worker_id or ""] += 1
         self._check_delay(worker_id or "")
+        self.tries[worker_id or ""] += [self._now] * (operation in ("RunInstances", "StartInstances"))
         if not leads:
             self.violated(f"{operation} for {worker_id} by {node}, which does not lead")
         if self._held_since is not None and self._now - self._held_since > HELD_GRACE:
@@ -578,7 +595,8 @@ class WatchedDisk(MemoryDisk):
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
         self._ledger = ledger
-        self.newer: set[str] = set()  # records that a newer version has written
+        self.newer: set[str] = set()  # workers that a newer version has written
+        self.newer_bodies: dict[tuple[str, str], dict[str, Any]] = {}  # likewise of other kinds, as it wrote them
 
     def commit(self, commit: Commit) -> Sequence[str]:
         cursors = super().commit(commit)
@@ -613,6 +631,18 @@ class WatchedDisk(MemoryDisk):
         self.newer.add(worker_id)
         self.commit(Commit((put,), (NewJournalEntry(WORKER_CHANGED, worker_id, written, worker.updated_at),), ()))
         return True
+
+    def add_newer_fields(self) -> int:
+        """Add fields to all records but workers, as a control plane of the next version would; returns how many."""
+        written = 0
+        for kind in CHANGED_BY_BOTH:
+            for record_id, stored in sorted(self._documents.get(kind.name, {}).items()):
+                body = with_newer_fields(json.loads(stored.body))
+                self.newer_bodies[kind.name, record_id] = body
+                put = Put(kind, record_id, json.dumps(body).encode(), stored.revision, stored.fields, stored.unique)
+                super().commit(Commit((put,), (), ()))
+                written += 1
+        return written
 
 
 def live_instances(ec2: Ec2) -> dict[str, list[str]]:

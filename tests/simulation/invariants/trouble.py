@@ -16,8 +16,11 @@ COMEBACK = 240.0
 """After a fault of processes, links or etcd a scheduler leads again within this time: leases last a minute."""
 CLOCKS_SETTLE = 500.0
 _BEGIN = 1000.0
-_LASTING = ("hold", "settings", "refuse", "lab-refused", "cml-certificate", "newer-writes")
-"""What stays until a person acts: a worker on hold or failed, a rejected lab, a certificate that nobody trusts."""
+_LASTING = ("hold", "settings", "refuse", "cml-certificate", "newer-writes")
+"""What stays until a person acts: a worker on hold or failed, a certificate that nobody trusts.
+
+What happens to labs does not last: a seat whose lab has failed is made anew.
+"""
 _PEOPLE = ("hold", "hold-fleet", "terminate", "settings", "end-lab", "reset-lab")
 _WORKERS = (
     "no-capacity",
@@ -71,6 +74,10 @@ class Trouble:
     def coordination(self, now: float) -> bool:
         """Whether the control plane may be away, or nobody leads."""
         return now - self.down_at < COMEBACK or self._within(now, _COORDINATION, COMEBACK) is not None
+
+    def fleet_is_held(self, now: float) -> bool:
+        """Whether the fleet may be on hold, or was a moment ago."""
+        return self._within(now, ("hold-fleet",), 60.0) is not None
 
     def explanation(self, now: float, said: Sequence[tuple[float, str]]) -> str | None:
         """The kind of the last event that may have kept a class from its seats, and that AtRisk has named.

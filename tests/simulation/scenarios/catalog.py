@@ -11,13 +11,20 @@ from tests.simulation.scenarios.class_seeds import CLASS_SEED, LECTURE_SEED, wri
 from tests.simulation.scenarios.classes import CLASS_DAYS
 from tests.simulation.scenarios.coordination import COORDINATION_DAYS
 from tests.simulation.scenarios.lablets import LAB_DAYS
+from tests.simulation.scenarios.long import LONG_DAYS, WEEKS
 from tests.simulation.scenarios.workers import WORKER_DAYS
 from tests.simulation.script import write
 
 if TYPE_CHECKING:
     from tests.simulation.script import Script
 
-SCENARIOS: dict[str, Script] = {**WORKER_DAYS, **LAB_DAYS, **COORDINATION_DAYS, **CLASS_DAYS}
+SCENARIOS: dict[str, Script] = {
+    **WORKER_DAYS,
+    **LAB_DAYS,
+    **COORDINATION_DAYS,
+    **CLASS_DAYS,
+    **LONG_DAYS,
+}
 
 OUT_OF_REACH = {
     "worker pending.has_instance": "a write that gives a worker its instance also moves it on",
@@ -42,4 +49,4 @@ def script_of(seed: int | str) -> Script:
         return write_classes(str(seed))
     if str(seed).startswith(LECTURE_SEED):
         return write_lecture(str(seed))
-    return SCENARIOS.get(str(seed)) or write(seed)
+    return SCENARIOS.get(str(seed)) or WEEKS.get(str(seed)) or write(seed)

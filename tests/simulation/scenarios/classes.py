@@ -93,6 +93,13 @@ CLASS_DAYS: dict[str, Script] = {
         at(2.5, "cml-down", which=0.0, seconds=720),
         lasting=25.0,
     ),
+    "CML rejects the lab of a seat twice": class_day(
+        worker(name="w0", template="micro"),
+        book(0.5, starts_in=18),
+        at(2.5, "lab-refused", which=0.0),
+        at(3.3, "lab-refused", which=0.0),
+        lasting=25.0,
+    ),
     "the worker of a class is terminated outside while CML answers slowly": class_day(
         worker(name="w0", template="micro"),
         at(2, "stop", **FIRST),

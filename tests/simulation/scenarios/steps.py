@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.simulation.script import FAULTS, MINUTE, NODES, Event, Script
@@ -22,6 +23,7 @@ PAUSING = {
 MOVING = {"maintenance_policy": "plan", "impaired_after": 120.0}
 HOME = "eu-west-1"
 FIRST = {"which": 0.0}
+_AFTER = {"check-waits": 7}  # minutes that an event needs at most
 
 
 def at(minutes: float, kind: str, /, **facts: Any) -> Event:
@@ -43,7 +45,7 @@ def lab(minutes: float, definition: str = "tiny", **facts: Any) -> Event:
 
 
 def day(*events: Event, polls: float | None = 30.0, lasting: float = 5.0, **settings: dict[str, Any]) -> Script:
-    """A script of these events: this many minutes long, and at least two minutes longer than the last event."""
+    """A script of these events: this many minutes long, and some minutes longer than the last event."""
     ordered = sorted(events, key=lambda event: event.at)
     return Script(
         people=tuple(event for event in ordered if event.kind not in FAULTS),
@@ -51,10 +53,16 @@ def day(*events: Event, polls: float | None = 30.0, lasting: float = 5.0, **sett
         settings={name: {**group, **settings.get(name, {})} for name, group in _SETTINGS.items()},
         rates=dict.fromkeys(NODES, 1.0),
         offsets=dict.fromkeys(NODES, 0.0),
-        span=max(lasting * MINUTE, ordered[-1].at + 2 * MINUTE),
+        span=max(lasting * MINUTE, *(event.at + _AFTER.get(event.kind, 2) * MINUTE for event in ordered)),
         polls=polls,
         patience=3 * MINUTE,
     )
+
+
+def days(*events: Event, lasting: float) -> Script:
+    """A script of days: nothing that happens by itself does so more often than every few minutes."""
+    script = day(*events, polls=600.0, lasting=lasting, discovery={"discovery_interval": 3600.0})
+    return replace(script, lease=120, long=True)
 
 
 def leaderless(minutes: float, seconds: float) -> tuple[Event, ...]:

@@ -82,6 +82,29 @@ WORKER_DAYS: dict[str, Script] = {
         at(8, "stop-outside", **FIRST),
         lasting=12,
     ),
+    "a newer version runs beside ours, and everything is changed by both": day(
+        worker(token="good-token"),
+        worker(0.3, "w1"),
+        lab(1),
+        lab(2, "wide"),
+        at(2.5, "schedule", number=0, names=("w1",), opens=5, lasts=10, outside="stop"),
+        at(3, "newer-plane", seconds=900),
+        at(4, "stop", **FIRST),
+        at(4.5, "settings", scaling={"min_workers": 1}),
+        at(5, "hold-fleet", seconds=60),
+        lab(5.2),
+        at(7, "end-lab", **FIRST),
+        at(8, "reset-lab", **FIRST),
+        at(8, "breaker", **FIRST),
+        at(9, "start", **FIRST),
+        *leaderless(10, 20),
+        at(11, "crash-plane", steps=30, down=10),
+        at(12, "schedule", number=0, names=("w0", "w1"), opens=-2, lasts=4, outside="stop"),
+        at(12.3, "resign", node="one"),
+        at(13, "terminate-outside", **FIRST),
+        at(14, "terminate", which=0.9),
+        lasting=20.0,
+    ),
     "a stopped worker is to end": day(worker(), at(2, "stop", **FIRST), at(4, "terminate", **FIRST)),
     "an instance is started outside LCM while no controller leads, and then by a user": day(
         worker(),
@@ -316,10 +339,11 @@ WORKER_DAYS: dict[str, Script] = {
     "EC2 throttles a stop": day(
         worker(), at(3.9, "throttle", region=HOME, operation="StopInstances", times=2), at(4, "stop", **FIRST)
     ),
-    "another token is given to a worker whose CML has lost its registration": day(
+    "another token is given to a worker whose CML has lost its registration, while nobody leads": day(
         worker(token="good-token"),
-        at(4, "cml-forgets", **FIRST),
-        at(4.01, "license", **FIRST, token="bad-token"),
+        *leaderless(3.9, 60),
+        at(4.2, "cml-forgets", **FIRST),
+        at(4.3, "license", **FIRST, token="bad-token"),
     ),
     "another token is given to a registered worker": day(
         worker(token="good-token"), at(4, "license", **FIRST, token="bad-token")
@@ -692,6 +716,12 @@ WORKER_DAYS: dict[str, Script] = {
         worker(token="good-token"),
         at(40, "check-waits"),
         lasting=62.0,
+    ),
+    "a license is given back while Cisco's license service is silent": day(
+        at(0.1, "license-server-silent", seconds=3000),
+        worker(token="good-token"),
+        at(5, "deregister", **FIRST),
+        at(30, "check-waits"),
     ),
     "nobody needs it any more": day(
         worker(idle=True),

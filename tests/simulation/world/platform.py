@@ -19,6 +19,7 @@ from lcm.control_plane.auth.session_record import SESSIONS
 from lcm.control_plane.auth.sessions import SessionService
 from lcm.control_plane.auth.sign_in_links import SignInLinks
 from lcm.control_plane.auth.tokens import TOKENS, TokenService
+from lcm.control_plane.bookings import progress as booking_progress
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.fleet.system import ensure_installation
 from lcm.control_plane.fleet.templates import seed_templates
@@ -26,7 +27,7 @@ from lcm.control_plane.http.deps import Authenticator
 from lcm.control_plane.journal.feed import JournalFeed
 from lcm.control_plane.journal.mirror import Mirror, MirrorSettings
 from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
-from lcm.control_plane.journal.sse import EventStream
+from lcm.control_plane.journal.sse import EventStream, StreamSettings
 from lcm.control_plane.records.kinds import ALL_KINDS, LAUNCH_TIMES
 from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.encryption import SecretBox
@@ -36,12 +37,14 @@ from lcm.control_plane.store.adapter_rules import Commit
 from lcm.control_plane.store.memory.store import MemoryStore
 from lcm.control_plane.store.port import Put
 from lcm.controllers.common import status_report
+from lcm.controllers.lablet import stray_labs
 from lcm.controllers.lablet.controller import LabletReconciler
 from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies, LabletPolicy
 from lcm.controllers.scheduler.config import SchedulerConfig
 from lcm.controllers.scheduler.controller import SchedulerHostedService
 from lcm.controllers.worker.controller import WorkerReconciler
 from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
+from lcm.controllers.worker.metrics import collector
 from lcm.core import clock, clock_guard
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.core.controller.watch import WatchTriggeredHostedService
@@ -94,9 +97,17 @@ POLICY = Policy(
 LABLET_POLICY = LabletPolicy(start_timeout=140.0, stop_timeout=120.0, worker_timeout=240.0)
 """Timeouts that expire within a run."""
 _LABLETS = WatchConfig(prefix="/instances/")
-_MIRROR = MirrorSettings(check_every=10.0)  # with the default, probes would take most of the time
+_PROBE_SECONDS = 10.0  # of the mirror: with the default, probes would take most of the time
 _FEED_SECONDS = 60.0  # the control plane is one process and wakes its feed with each commit
 _REPORT_SECONDS = 300.0  # no decision depends on the status reports of controllers
+_CAMPAIGN_SECONDS = 5.0
+_RARE_SECONDS = 300.0
+_OWN_PACE = (  # what processes do every few seconds whether or not anything happens
+    (status_report, "REPORT_INTERVAL_SECONDS", _REPORT_SECONDS),
+    (stray_labs, "SWEEP_POLL_SECONDS", stray_labs.SWEEP_POLL_SECONDS),
+    (booking_progress, "IDLE_SECONDS", booking_progress.IDLE_SECONDS),
+    (collector, "_NO_WORKERS_SECONDS", collector._NO_WORKERS_SECONDS),
+)
 _SETTLE_SECONDS = 420.0  # longer than every deadline of a run, as an hour is in production
 _SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
 MEASURED = ("tiny", "wide", "exam", "lecture")
@@ -104,15 +115,21 @@ _KEY = generate_key()
 _APP: list[FastAPI] = []
 
 
-def quiet(report_seconds: float = _REPORT_SECONDS) -> None:
-    """Log nothing but violations: formatting log lines would take most of the time."""
+def quiet(report_seconds: float = _REPORT_SECONDS, *, long: bool = False) -> None:
+    """Log nothing but violations: formatting log lines would take most of the time.
+
+    In long runs, what happens by itself would take even more: it happens every few minutes.
+    """
     structlog.configure(
         processors=[],
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
         cache_logger_on_first_use=True,
     )
     logging.disable(logging.CRITICAL)
-    _set_constant(status_report, "REPORT_INTERVAL_SECONDS", report_seconds)
+    for module, name, seconds in _OWN_PACE:
+        _set_constant(module, name, _RARE_SECONDS if long else seconds)
+    if not long:
+        _set_constant(status_report, "REPORT_INTERVAL_SECONDS", report_seconds)
     _set_constant(clock_guard, "SETTLE_SECONDS", _SETTLE_SECONDS)
 
 
@@ -134,6 +151,7 @@ class Platform:
         lease: int,
         upkeep: Callable[[Store, Services], HostedService] | None = None,
         rules: ClassRules | None = None,
+        long: bool = False,
     ) -> None:
         """`upkeep` makes the service that deletes expired records; short runs need none."""
         self._license = SecretStr("good-token") if rules is not None and rules.licensed else None
@@ -148,6 +166,7 @@ class Platform:
         self.cml = Cml(self.ec2, loop, ledger)
         self.config = ReconciliationConfig(interval_seconds=polls or 60.0, polling_enabled=polls is not None)
         self.lease = lease
+        self._long = long
         self.plane_services: tuple[HostedService, ...] = ()  # of the control plane that was started last
         self.tokens: dict[Role, str] = {}
         self.nodes: dict[str, Node] = {}
@@ -176,7 +195,7 @@ class Platform:
         store = MemoryStore(self.disk)
         node.on_death = store.crash
         await store.open([*ALL_KINDS, TOKENS, SESSIONS])
-        feed = JournalFeed(store, poll=_FEED_SECONDS)
+        feed = JournalFeed(store, poll=self._pace(_FEED_SECONDS))
         unit_of_work = UnitOfWork(store, feed.wake)
         await unit_of_work.run(_SYSTEM, lambda tx: ensure_installation(tx, None))
         await unit_of_work.run(_SYSTEM, lambda tx: seed_templates(tx, None))
@@ -184,7 +203,7 @@ class Platform:
         gate = Authenticator(
             tokens, SessionService(store, tokens), SignInRateLimiter(), SignInLinks(store), SecurityLog(store)
         )
-        stream = EventStream(store, feed)
+        stream = EventStream(store, feed, StreamSettings(heartbeat=self._pace(15.0), access_check=self._pace(5.0)))
         parts = Services.create(
             ControlPlaneContext(
                 store,
@@ -202,7 +221,13 @@ class Platform:
         await feed.start()
         await stream.start()
         mirrors = [
-            Mirror(store, EtcdClient(self.etcd, self.network.line("plane", "etcd")), feed, what, _MIRROR)
+            Mirror(
+                store,
+                EtcdClient(self.etcd, self.network.line("plane", "etcd")),
+                feed,
+                what,
+                MirrorSettings(check_every=self._pace(_PROBE_SECONDS)),
+            )
             for what in (WORKER_MIRROR, LABLET_MIRROR)
         ]
         for mirror in mirrors:
@@ -211,6 +236,10 @@ class Platform:
         if self._upkeep is not None:
             await self._upkeep(store, parts).start()
         self.network.server = (node, _app_with(parts))
+
+    def _pace(self, seconds: float) -> float:
+        """How often something happens by itself in this run."""
+        return _RARE_SECONDS if self._long else seconds
 
     # Controllers
 
@@ -228,6 +257,7 @@ class Platform:
             LeaderElectionConfig(
                 election_key_prefix="/lcm",
                 lease_ttl=self.lease,
+                retry_interval=self._pace(_CAMPAIGN_SECONDS),
                 service_name=service,
                 instance_id=f"{name}-{self.lives[name]}",
             ),

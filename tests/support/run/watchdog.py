@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 VARIABLE = "PYTEST_RUN_MARKER"
-_PATIENCE = 8.0
+_PATIENCE = 60.0
 
 
 def start() -> None:

@@ -29,6 +29,7 @@ from lcm.wiring.controllers import ControllerRuntime, StandaloneControllerSettin
 from lcm.wiring.lablet_controller import LabletControllerProcessSettings, make_lablet_controller
 from lcm.wiring.resource_scheduler import ResourceSchedulerProcessSettings, make_resource_scheduler
 from lcm.wiring.worker_controller import WorkerControllerProcessSettings, connect_aws, make_worker_controller
+from tests.support.run.once import once
 from tests.support.servers.processes import ROOT
 
 if TYPE_CHECKING:
@@ -43,14 +44,17 @@ _OF_THE_LIBRARY = ("python_", "process_")
 
 
 @cache
-def platform_metrics() -> Metrics:
-    """`type` and `labels` by name. Counters have their scraped name, with `_total`."""
+def platform_metrics(run_folder: Path) -> Metrics:
+    """`type` and `labels` by name, collected once for the run. Counters have their scraped name, with `_total`."""
+    found: Metrics = json.loads(once(run_folder / "platform-metrics.json", _run))
+    return found
+
+
+def _run() -> str:
     command = [sys.executable, "-m", "tests.support.servers.metric_registries"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
-    line = next(line for line in done.stdout.splitlines() if line.startswith(_MARK))
-    found: Metrics = json.loads(line.removeprefix(_MARK))
-    return found
+    return next(line for line in done.stdout.splitlines() if line.startswith(_MARK)).removeprefix(_MARK)
 
 
 def sample_names(metrics: Metrics) -> set[str]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fastapi.dependencies.models import Dependant
+    from starlette.types import ASGIApp
 
     from lcm.control_plane.auth.seats.sessions import SeatSession
 
@@ -298,6 +299,15 @@ class NastyRequest:
         return f"{self.method} {self.path[:120]!r} ?{self.query[:160]!r} {headers} {self.body[:200]!r}"
 
 
+@dataclass(slots=True)
+class Answer:
+    """What an app sent."""
+
+    status: int = 599
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    body: bytes = b""
+
+
 _USUAL = (b"authorization", b"cookie", b"content-length", b"host", CSRF_HEADER.lower().encode())
 
 
@@ -318,7 +328,11 @@ class Target:
 
     async def send(self, request: NastyRequest) -> int:
         """The status of the response; 599 if there was none."""
-        status, sent = 599, False
+        return (await self.exchange(self._plane.app, request)).status
+
+    async def exchange(self, app: ASGIApp, request: NastyRequest) -> Answer:
+        """The response of an app; its status is 599 if there was none."""
+        answer, sent = Answer(), False
 
         async def receive() -> dict[str, Any]:
             nonlocal sent
@@ -328,8 +342,9 @@ class Target:
             return {"type": "http.request", "body": request.body, "more_body": False}
 
         async def send(message: Any) -> None:
-            nonlocal status
-            status = message.get("status", status)
+            answer.status = message.get("status", answer.status)
+            answer.headers += message.get("headers", ())
+            answer.body += message.get("body", b"")
 
         scope = {
             "type": "http",
@@ -347,10 +362,10 @@ class Target:
         }
         try:
             async with asyncio.timeout(60):
-                await self._plane.app(scope, receive, send)
+                await app(scope, receive, send)
         except Exception as error:  # noqa: BLE001 - the server would respond 500 as well
             self.last_error = error
-        return status
+        return answer
 
     def requests(self, count: int, seed: int) -> Iterator[NastyRequest]:
         """Requests to all routes in turn."""

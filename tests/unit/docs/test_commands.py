@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,12 @@ _CODE = re.compile(r"```.*?```|`[^`]+`", re.DOTALL)
 _COMMAND = re.compile(r"(?:^|[\s`/(])lcm ([a-z][^`\n|#&;]*)")
 
 
+@cache
+def every_command() -> Any:
+    return typer.main.get_command(app)
+
+
+@cache
 def loaded(command: Any) -> Any:
     return command.load() if isinstance(command, LazyCommand) else command
 
@@ -34,7 +41,7 @@ def commands(page: str) -> list[str]:
 
 @pytest.mark.parametrize(("page", "line"), [(page, line) for page in PAGES for line in commands(page)])
 def test_a_command_that_is_named_exists(page: str, line: str) -> None:
-    known: Any = typer.main.get_command(app)
+    known = every_command()
     words = line.split()
     options: set[str] = {"--help"}
     while words and hasattr(known, "commands") and words[0] in known.commands:

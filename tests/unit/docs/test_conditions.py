@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ def table(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
+@cache
 def documented() -> dict[str, set[str]]:
     """The reasons on the page, by type of condition."""
     found: dict[str, set[str]] = {kind.value: set() for kind in ConditionType}
@@ -51,6 +53,7 @@ def documented() -> dict[str, set[str]]:
     return found
 
 
+@cache
 def set_by_code() -> dict[str, set[str]]:
     """The reasons that the worker controller sets, by type of condition; those of errors and states are computed."""
     found: dict[str, set[str]] = {kind.value: set() for kind in ConditionType}
@@ -88,8 +91,8 @@ def _reasons(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
 def test_every_reason_is_explained_and_no_other(kind: str) -> None:
     explained, existing = documented()[kind], set_by_code()[kind]
     if kind == "InstanceReady":
-        existing -= set_by_code()["Waiting"]  # the page refers to them
+        existing = existing - set_by_code()["Waiting"]  # the page refers to them
     if kind == "Maintenance":
-        existing |= {"InstanceRetirement", "InstanceStop", "SystemReboot"}  # EC2's words
+        existing = existing | {"InstanceRetirement", "InstanceStop", "SystemReboot"}  # EC2's words
     assert existing
     assert explained == existing

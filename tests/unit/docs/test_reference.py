@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@cache
 def citations() -> set[tuple[str, str, str]]:
     found = set()
     for file in (*(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md")):

@@ -37,6 +37,9 @@ def test_a_failed_test_leaves_no_virtual_clock_behind(pytester: pytest.Pytester)
     folder.joinpath("conftest.py").write_text("from tests.platform.conftest import *\n")
     folder.joinpath("test_first.py").write_text(LEAVES_A_TASK)
     pytester.makepyfile(test_later=LATER)
-    options = ("-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
+    options = (
+        *("-p", "no:cacheprovider", "-p", "no:schemathesis"),
+        *("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"),
+    )
     result = pytester.runpytest_subprocess(*options, "virtual/test_first.py", "test_later.py")
     result.assert_outcomes(passed=2, errors=1)

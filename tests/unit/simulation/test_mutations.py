@@ -10,7 +10,7 @@ from tests.simulation.mutations import MUTATIONS, ROOT
 from tests.simulation.scenarios.catalog import SCENARIOS
 
 if TYPE_CHECKING:
-    from tests.simulation.class_mutations import Mutation
+    from tests.simulation.mutation import Mutation
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
@@ -21,8 +21,13 @@ def test_a_mutation_replaces_one_fragment(mutation: Mutation) -> None:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_the_seed_that_finds_a_mutation_exists(mutation: Mutation) -> None:
-    assert mutation.seed in SCENARIOS or mutation.seed.isdecimal()
+def test_what_finds_a_mutation_exists(mutation: Mutation) -> None:
+    if mutation.test:
+        file, _, name = mutation.test.partition("::")
+        text = (ROOT / file).read_text()
+        assert f"def {name}(" in text if name else "def test_" in text
+    else:
+        assert mutation.seed in SCENARIOS or mutation.seed.isdecimal()
 
 
 def test_mutations_have_different_names() -> None:

@@ -76,8 +76,8 @@ def _inject_refusal(
         case RejectCredentials(code, seconds):
             faults.credential_code = code
             faults.credentials_rejected_until = now + seconds
-        case LackCapacity(seconds, instance_type):
-            faults.lacking_capacity.append((instance_type, now + seconds))
+        case LackCapacity(seconds, instance_type, subnet_id):
+            faults.lacking_capacity.append(LackCapacity(now + seconds, instance_type, subnet_id))
         case OmitInstanceType(instance_type, subnet_id):
             faults.omitted_types.add((instance_type, subnet_id))
 

@@ -48,10 +48,13 @@ class RejectCredentials:
 
 @dataclass(frozen=True, slots=True)
 class LackCapacity:
-    """There is no capacity to launch or start instances for so long; without a type, of any type."""
+    """There is no capacity to launch or start instances for so long; without a type, of any type; without a subnet, in
+    no zone.
+    """
 
     seconds: float
     instance_type: str | None = None
+    subnet_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +268,7 @@ class ActiveFaults:
     outage_is_silent: bool = False
     credential_code: str = ""
     credentials_rejected_until: float = float("-inf")
-    lacking_capacity: list[tuple[str | None, float]] = field(default_factory=list)  # by type, until when
+    lacking_capacity: list[LackCapacity] = field(default_factory=list)  # `seconds` is the time of its end
     omitted_types: set[tuple[str, str | None]] = field(default_factory=set)  # by type and subnet
     hold_transitions: bool = False
 
@@ -287,9 +290,12 @@ class ActiveFaults:
         """Return the error code of all calls, if credentials are rejected now."""
         return self.credential_code if now < self.credentials_rejected_until else None
 
-    def lacks_capacity(self, instance_type: str, now: float) -> bool:
-        """Whether no instance of this type can be launched or started now."""
-        return any(kind in (None, instance_type) and now < until for kind, until in self.lacking_capacity)
+    def lacks_capacity(self, instance_type: str, subnet_id: str | None, now: float) -> bool:
+        """Whether no instance of this type can be launched or started in the zone of this subnet now."""
+        return any(
+            lack.instance_type in (None, instance_type) and lack.subnet_id in (None, subnet_id) and now < lack.seconds
+            for lack in self.lacking_capacity
+        )
 
     def omits_type(self, instance_type: str, subnet_id: str | None) -> bool:
         """Whether the zone of the subnet does not offer the type."""

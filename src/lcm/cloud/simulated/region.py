@@ -178,7 +178,7 @@ class SimulatedRegion:
         if parameters.nested_virtualization and not supports_nested_virtualization(parameters.instance_type):
             message = f"{parameters.instance_type} does not support nested virtualization"
             raise self._error(error_codes.BAD_COMBINATION, "RunInstances", message)
-        self._require_capacity(parameters.instance_type, "RunInstances", now)
+        self._require_capacity(parameters.instance_type, parameters.subnet_id, "RunInstances", now)
         machine = self._new_machine(parameters, now)
         self.tokens[parameters.client_token, zone] = LaunchTokenRecord(stored, machine.id)
         self.add(machine)
@@ -191,7 +191,7 @@ class SimulatedRegion:
             return machine.state
         if machine.state is not InstanceState.STOPPED:
             raise self._wrong_state(machine, "StartInstances")
-        self._require_capacity(machine.instance_type, "StartInstances", now)
+        self._require_capacity(machine.instance_type, machine.subnet_id, "StartInstances", now)
         state = self._enter(machine, InstanceState.PENDING, self.timing.pending, now)
         machine.launched_at = now  # not earlier: what was shown before the start keeps its launch time
         machine.public_ip = self.address()
@@ -330,8 +330,8 @@ class SimulatedRegion:
         machine.enter(state, now, due, f"{reason} ({to_datetime(now):%Y-%m-%d %H:%M:%S} UTC)" if reason else "")
         return state
 
-    def _require_capacity(self, instance_type: str, operation: str, now: float) -> None:
-        if self.faults.lacks_capacity(instance_type, now):
+    def _require_capacity(self, instance_type: str, subnet_id: str | None, operation: str, now: float) -> None:
+        if self.faults.lacks_capacity(instance_type, subnet_id, now):
             raise self._error(error_codes.NO_CAPACITY, operation, f"there is no capacity for {instance_type}")
 
     def _wrong_state(self, machine: Machine, operation: str) -> CloudError:

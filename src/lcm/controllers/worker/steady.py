@@ -16,6 +16,7 @@ from zlib import crc32
 from lcm.controllers.worker.observe.observation import CmlObservation, InstanceObservation, Observation
 from lcm.core.controller.resources import Outcome
 from lcm.model.calendar.schedule import next_boundary
+from lcm.model.worker.conditions import ConditionType
 from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from lcm.controllers.worker.decision import Decision
     from lcm.controllers.worker.deps import Policy
+    from lcm.controllers.worker.observe.observation import HealthObservation
     from lcm.model.worker.record import Worker
 
 CYCLES_AHEAD: Final = range(3, 7)
@@ -33,9 +35,11 @@ It depends on the worker, so that a fleet does not have to be decided about anew
 """
 
 # When something was observed is no fact about a running worker; that it was observed at all is.
-_FACTS: Final = attrgetter(*({field.name for field in fields(Observation)} - {"instance", "cml", "boottime"}))
+_FACTS: Final = attrgetter(*({field.name for field in fields(Observation)} - {"instance", "cml", "health", "boottime"}))
 _INSTANCE_FACTS: Final = attrgetter(*({field.name for field in fields(InstanceObservation)} - {"began_at"}))
 _CML_FACTS: Final = attrgetter(*({field.name for field in fields(CmlObservation)} - {"queried_at"}))
+
+_HEALTH: Final = frozenset({ConditionType.MAINTENANCE, ConditionType.IMPAIRED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +58,31 @@ class SteadyDecision:
             worker is self.worker
             and policy is self.policy
             and self.since <= now <= self.until
-            and same_facts(observed, self.observed)
+            and same_facts(worker, observed, self.observed)
         )
 
 
-def same_facts(one: Observation, other: Observation) -> bool:
-    """Whether two observations differ in nothing but their times."""
+def same_facts(worker: Worker, one: Observation, other: Observation) -> bool:
+    """Whether two observations of a worker differ in nothing but their times."""
     return (
         _same_cml(one.cml, other.cml)
         and _INSTANCE_FACTS(one.instance) == _INSTANCE_FACTS(other.instance)
+        and (one.health == other.health or _no_news(worker, one.health, other.health))
         and _FACTS(one) == _FACTS(other)
     )
+
+
+def _no_news(worker: Worker, *read: HealthObservation | None) -> bool:
+    """Whether the health of an instance, read or not read yet, leaves everything as the record has it.
+
+    The first read of a term says of almost all instances that nothing is announced. None is decided about for that.
+    """
+    recorded = (
+        worker.maintenance is not None
+        or worker.maintenance_restarts
+        or not _HEALTH.isdisjoint(condition.type for condition in worker.conditions)
+    )
+    return not recorded and all(health is None or health.is_healthy for health in read)
 
 
 def _same_cml(one: CmlObservation, other: CmlObservation) -> bool:

@@ -24,6 +24,7 @@ from lcm.cloud.simulated.faults import (
     HalvePages,
     HideInstances,
     HideNewInstances,
+    LackCapacity,
     LagReads,
     LoseResponses,
     Outage,
@@ -47,8 +48,8 @@ class Scene:
         self.provider = SimulatedProvider(self.world)
         self.script = self.world.play(steps)
 
-    async def launch(self, worker_id: str = "w1") -> str:
-        parameters = launch_of(worker_id, 1, region=REGION, image_id=self.image, subnet_id=None)
+    async def launch(self, worker_id: str = "w1", subnet_id: str | None = None) -> str:
+        parameters = launch_of(worker_id, 1, region=REGION, image_id=self.image, subnet_id=subnet_id)
         return (await self.provider.launch_instance(parameters)).id
 
     async def state(self, instance_id: str) -> InstanceState:
@@ -225,3 +226,21 @@ async def test_pages_mix_old_and_new_states() -> None:
     scene.world.inject_fault(REGION, LagReads(200, share=0.5))
     states = {instance.state for instance in (await scene.provider.describe(REGION, launched)).instances.values()}
     assert states == {InstanceState.RUNNING, InstanceState.STOPPING}
+
+
+async def test_capacity_may_be_missing_in_one_zone_only() -> None:
+    scene = Scene()
+    there, here = [await scene.launch(subnet_id, subnet_id) for subnet_id in ("subnet-a", "subnet-b")]
+    for instance_id in (there, here):
+        await asyncio.sleep(30)
+        await scene.provider.stop_instance(REGION, instance_id)
+    await asyncio.sleep(30)
+    scene.world.inject_fault(REGION, LackCapacity(3600.0, subnet_id="subnet-a"))
+    await scene.provider.start_instance(REGION, here)
+    await scene.launch("w3", "subnet-b")
+    for action in (scene.provider.start_instance(REGION, there), scene.launch("w4", "subnet-a")):
+        with pytest.raises(InsufficientCapacityError):
+            await action
+    await asyncio.sleep(3600)
+    await scene.provider.start_instance(REGION, there)
+    await scene.launch("w4", "subnet-a")

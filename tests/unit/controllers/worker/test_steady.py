@@ -17,6 +17,8 @@ from lcm.controllers.worker.steady import CYCLES_AHEAD, SteadyDecision, find_ste
 from lcm.core import clock
 from lcm.core.controller.config import ReconciliationConfig
 from lcm.model.fleet.settings import FleetSettings
+from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
+from lcm.model.worker.maintenance import AnnouncedMaintenance
 from lcm.model.worker.record import Hold
 from lcm.model.worker.requests import UpdateWorkerRequest
 from tests.support.records.workers import NOW
@@ -81,7 +83,40 @@ def test_any_other_observation_is_decided_about(what: str) -> None:
     found = steady(worker)
     assert found is not None
     assert not found.covers(worker, CHANGED[what], POLICY, NOW + SOON)
-    assert not same_facts(SEEN, CHANGED[what])
+    assert not same_facts(worker, SEEN, CHANGED[what])
+
+
+UNREAD, HEALTHY = replace(SEEN, health=None), replace(SEEN, health=HealthObservation())
+
+
+@pytest.mark.parametrize(("before", "after"), [(UNREAD, HEALTHY), (HEALTHY, UNREAD)])
+def test_a_first_read_of_health_that_announces_nothing_is_no_change(before: Observation, after: Observation) -> None:
+    """cloud-and-cml.md#maintenance: it would have the whole fleet decided about anew, some minutes after a start."""
+    worker = running()
+    found = steady(worker, before)
+    assert found is not None
+    assert found.covers(worker, after, POLICY, NOW + SOON)
+    one, other = (decide(worker, each, POLICY, NOW) for each in (before, after))
+    assert one.actions == other.actions == ()
+    assert {each for each in other.conditions + one.conditions if each.status is not None} == {
+        each for each in one.conditions if each.status is not None
+    }, "what a read of health adds only removes conditions, which the worker does not have"
+
+
+RECORDED: dict[str, dict[str, Any]] = {
+    "maintenance": {"maintenance": AnnouncedMaintenance(code="system-reboot")},
+    "restarts": {"maintenance_restarts": (NOW,)},
+    "condition": {
+        "conditions": (
+            Condition(type=ConditionType.IMPAIRED, status=ConditionStatus.FALSE, reason="a", message="b", since=NOW),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("what", RECORDED)
+def test_health_that_may_change_what_is_recorded_is_decided_about(what: str) -> None:
+    assert not same_facts(running(**RECORDED[what]), UNREAD, HEALTHY)
 
 
 def test_another_record_and_another_policy_are_decided_about() -> None:
@@ -140,3 +175,17 @@ async def test_a_fleet_at_rest_is_rarely_decided_about_and_a_request_at_once(mon
         while (await fleet.worker(worker.id)).status != "STOPPING":
             await asyncio.sleep(0.1)
         assert clock.boottime() - began < 5
+
+
+async def test_a_resync_of_an_unchanged_fleet_makes_one_pass_over_each_worker() -> None:
+    """controllers.md#work-queue: also in the minutes after a start, in which CML and health are read first."""
+    async with a_fleet(config=ReconciliationConfig(interval_seconds=30)) as fleet:
+        controller = await fleet.start()
+        for name in ("alpha", "beta", "gamma"):
+            worker = await fleet.running(name)
+            await fleet.people.workers.patch(worker.id, UpdateWorkerRequest(idle_detection_enabled=False))
+        await asyncio.sleep(60)
+        for _ in range(30):
+            passes = sum(controller.queue.wait_counts)
+            await asyncio.sleep(30)
+            assert sum(controller.queue.wait_counts) - passes <= 3

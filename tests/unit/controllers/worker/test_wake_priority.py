@@ -21,6 +21,7 @@ async def test_user_requests_go_before_changes_of_all_servers(monkeypatch: pytes
         controller = await fleet.start()
         changed = [await fleet.running(name) for name in ("alpha", "bravo", "charlie")]
         requested = await fleet.running("delta")
+        await asyncio.sleep(10)  # its first CML query is over, which wakes it too
         passes: list[str] = []
         reconcile = controller.reconcile_resource
 

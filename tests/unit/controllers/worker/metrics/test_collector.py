@@ -118,7 +118,7 @@ async def test_every_interval_brings_a_newer_sample() -> None:
     await scene.run(INTERVAL * 5 - 1)
     times = [sample.collected_at for sample in scene.samples]
     assert len(times) == scene.collector.collected == 5
-    assert {(after - before).total_seconds() for before, after in pairwise(times)} == {INTERVAL}
+    assert {round((after - before).total_seconds()) for before, after in pairwise(times)} == {INTERVAL}
 
 
 async def test_only_workers_that_run_and_have_an_instance_are_measured() -> None:

@@ -160,7 +160,9 @@ def releases_before_termination(worker: Worker) -> bool:
 
 def _deregister(worker: Worker, observed: Observation, phase: LicensePhase) -> Decision:
     if observed.license_task is LicenseTaskState.RUNNING:
-        return Decision("license.releasing", "the license is being deregistered", after=LICENSE_POLL_SECONDS)
+        why = "the license is being deregistered"
+        waits = waiting_for(LICENSE_PENDING, why)
+        return Decision("license.releasing", why, conditions=(waits,), after=LICENSE_POLL_SECONDS)
     write = deregistration_result(worker, observed)
     if write is None and phase is LicensePhase.UNREGISTERED:
         write = WriteLicenseStatus(LicenseStatus.DEREGISTERED, "deregistered", clear_pending=True)
@@ -169,7 +171,8 @@ def _deregister(worker: Worker, observed: Observation, phase: LicensePhase) -> D
         return Decision("license.released", write.message, (write,), conditions=(condition,))
     # A failed attempt is retried. Until it succeeds, the record stays REGISTERED, as CML is.
     why = _with_last_error("deregistration was requested", observed)
-    return Decision("license.release", why, (DeregisterLicense(),), after=LICENSE_POLL_SECONDS)
+    waits = waiting_for(LICENSE_PENDING, why)
+    return Decision("license.release", why, (DeregisterLicense(),), conditions=(waits,), after=LICENSE_POLL_SECONDS)
 
 
 def _with_last_error(why: str, observed: Observation) -> str:
