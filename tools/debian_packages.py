@@ -27,7 +27,9 @@ def install(package: str, program: str) -> None:
     may = [] if os.geteuid() == 0 else ["sudo", "-n"]
     if may and shutil.which("sudo") is None:
         raise PackageMissingError(f"no {program}: as root, run `apt-get install {package}`")
-    apt = ["apt-get", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20"]
+    # Another program may be installing packages right now, such as the unattended upgrades of a new machine.
+    waits = ("DPkg::Lock::Timeout=120", "Acquire::http::Timeout=20", "Acquire::https::Timeout=20")
+    apt = ["apt-get", *(part for each in waits for part in ("-o", each))]
     steps = ([*apt, "update"], [*apt, "install", "-y", "--no-install-recommends", package])
     for step in steps:
         if subprocess.run([*may, *step], check=False).returncode != 0:

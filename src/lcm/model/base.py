@@ -260,7 +260,7 @@ def _share_field_set(model: BaseModel) -> None:
     extra = model.__pydantic_extra__
     if extra is not None and not extra:
         object.__setattr__(model, "__pydantic_extra__", _NO_EXTRA_FIELDS)
-    if len(model.__pydantic_fields_set__) == len(every):
+    if model.__pydantic_fields_set__ >= every:  # more, where a response also has what is computed
         object.__setattr__(model, "__pydantic_fields_set__", every)
     values = model.__dict__
     for name in nested:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from lcm.model.base import LenientModel, share_field_sets
+from lcm.model.worker.record import Worker
+from tests.support.records.workers import a_worker
 
 
 class Part(LenientModel):
@@ -40,3 +42,12 @@ def test_a_copy_does_not_change_what_the_others_share() -> None:
     assert changed.name == "b"
     assert other.model_fields_set == {"name", "part", "parts"}
     assert changed.model_fields_set == {"name", "part", "parts"}
+
+
+def test_workers_as_a_controller_reads_them_share_one_field_set() -> None:
+    """What is computed is in the response too: with it, each worker of 10,000 kept a set of 8 KiB."""
+    body = a_worker().model_dump_json()
+    one, other = (share_field_sets(Worker.model_validate_json(body)) for _ in range(2))
+    assert one.__pydantic_fields_set__ is other.__pydantic_fields_set__
+    assert one == a_worker()
+    assert one.model_dump_json() == body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from lcm.model.lablet.access import LabletAccess
     from lcm.model.lablet.record import CreateLabletRequest, Lablet
     from lcm.model.lablet.status import LabletStatus
+    from lcm.model.worker.record import Worker
 
 app = make_command_group("Create lablets, see where they run or why they wait, and terminate them.")
 
-_MAX_NAME_LOOKUPS = 25
+_MAX_WORKER_LOOKUPS = 25
 _MAX_REREADS = 3
 
 DefinitionArgument = Annotated[
@@ -114,11 +116,11 @@ async def list_lablets(
             page_size=500,
         )
         lablets = [lablet async for lablet in pages]
-        names = await _worker_names(session, lablets) if session.printer.for_people else {}
+        workers = await _workers(session, lablets) if session.printer.for_people else {}
         none = "No lablets. Create one: lcm lablets create DEFINITION"
         if statuses or owner or worker or definition or search:
             none = "No matching lablets."
-        session.printer.items(lablets, lablet_columns(clock.now(), names), lambda lablet: lablet.name, none)
+        session.printer.items(lablets, lablet_columns(clock.now(), workers), lambda lablet: lablet.name, none)
 
     await show_or_watch(session, show)
 
@@ -285,20 +287,23 @@ def _create_request(
     return validate(CreateLabletRequest, {key: value for key, value in fields.items() if value is not None})
 
 
-async def _worker_names(session: Session, lablets: Iterable[Lablet]) -> dict[str, str]:
-    """Names of the lablets' workers by id; none if there are too many to look up."""
+async def _workers(session: Session, lablets: Iterable[Lablet]) -> dict[str, Worker]:
+    """The lablets' workers by id; if there are too many to look up, only those on which no lab can be reached."""
     from lcm.client.errors import NotFoundError, PermissionDeniedError
+    from lcm.model.worker.status import CML_STATUSES
 
-    ids = sorted({lablet.worker_id for lablet in lablets if lablet.worker_id is not None})
-    names: dict[str, str] = {}
-    for worker_id in ids if len(ids) <= _MAX_NAME_LOOKUPS else ():
-        try:
-            names[worker_id] = (await session.client.workers.get(worker_id)).name
-        except PermissionDeniedError:
-            return {}  # a role in a team only: no workers are shown
-        except NotFoundError:
-            continue
-    return names
+    ids = {lablet.worker_id for lablet in lablets if lablet.worker_id is not None}
+    workers: dict[str, Worker] = {}
+    try:
+        if len(ids) > _MAX_WORKER_LOOKUPS:
+            others = session.client.workers.list(exclude_statuses=sorted(CML_STATUSES), page_size=500)
+            return {worker.id: worker async for worker in others if worker.id in ids}
+        for worker_id in sorted(ids):
+            with suppress(NotFoundError):
+                workers[worker_id] = await session.client.workers.get(worker_id)
+    except PermissionDeniedError:
+        return {}  # a role in a team only: no workers are shown
+    return workers
 
 
 def _parse_statuses(values: list[str] | None, option: str = "--status") -> list[LabletStatus]:

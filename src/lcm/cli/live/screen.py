@@ -69,9 +69,7 @@ def _draw_rows(session: Session, board: Board, room: int) -> None:
         session.printer.table(worker_columns(clock.now()), cast("list[Worker]", shown), selected=place - first)
     else:
         lablets = cast("list[Lablet]", shown)
-        on = {each.worker_id for each in lablets if each.worker_id is not None}
-        names = {each: board.workers[each].name for each in on if each in board.workers}
-        session.printer.table(lablet_columns(clock.now(), names), lablets, selected=place - first)
+        session.printer.table(lablet_columns(clock.now(), board.workers), lablets, selected=place - first)
 
 
 def _connection_notice(board: Board) -> str:

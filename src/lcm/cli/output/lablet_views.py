@@ -15,6 +15,7 @@ from lcm.cli.output.printer import status_style
 from lcm.cli.output.tables import Column
 from lcm.core import clock
 from lcm.model.formatting import count_of
+from lcm.model.lablet.access import unreachable_reason
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lcm.model.lablet.placement import LabletPreview, PlacementCandidate
     from lcm.model.lablet.record import Lablet, LabletRequirements, Rejection
     from lcm.model.lablet.seats import SeatCost
+    from lcm.model.worker.record import Worker
 
 _MAX_ROWS = 20
 
@@ -48,16 +50,25 @@ def lablet_notes(lablet: Lablet) -> str:
     return lablet.ending_reason or ""
 
 
-def lablet_columns(now: datetime, workers: Mapping[str, str]) -> list[Column[Lablet]]:
-    """The columns of the lablet list; `workers` has known worker names by id."""
+def lablet_columns(now: datetime, workers: Mapping[str, Worker]) -> list[Column[Lablet]]:
+    """The columns of the lablet list; `workers` has known workers by id."""
+
+    def unreachable(lablet: Lablet) -> str:
+        return unreachable_reason(lablet, workers.get(lablet.worker_id or ""))
+
+    def status(lablet: Lablet) -> str:
+        return lablet_status_text(lablet) + (", not reachable" if unreachable(lablet) else "")
+
+    def worker_name(lablet: Lablet) -> str:
+        worker = workers.get(lablet.worker_id or "")
+        return (lablet.worker_id or "") if worker is None else worker.name
+
     return [
         Column("NAME", lambda each: each.name, min_width=12, distinct=True),
-        Column("STATUS", lablet_status_text, style=lambda each: status_style(each.status.value)),
+        Column("STATUS", status, style=lambda each: "yellow" if unreachable(each) else status_style(each.status.value)),
         Column("DEFINITION", lambda each: each.definition, priority=3, min_width=12),
         Column("OWNER", lambda each: each.owner_name, priority=4, min_width=8),
-        Column(
-            "WORKER", lambda each: workers.get(each.worker_id or "", each.worker_id or ""), priority=1, min_width=10
-        ),
+        Column("WORKER", worker_name, priority=1, min_width=10),
         Column("FOR", lambda each: format_duration(now - each.status_since), priority=5, align_right=True),
         Column("ENDS", lambda each: _ends_text(each, now), priority=6, align_right=True),
         Column("NODES", lambda each: str(each.requirements.nodes), priority=8, wide_only=True, align_right=True),
@@ -69,7 +80,13 @@ def lablet_columns(now: datetime, workers: Mapping[str, str]) -> list[Column[Lab
         Column(
             "AGE", lambda each: format_duration(now - each.created_at), priority=12, wide_only=True, align_right=True
         ),
-        Column("NOTES", lablet_notes, priority=2, min_width=16, style=lambda _: "yellow"),
+        Column(
+            "NOTES",
+            lambda each: unreachable(each) or lablet_notes(each),
+            priority=2,
+            min_width=16,
+            style=lambda _: "yellow",
+        ),
     ]
 
 

@@ -10,6 +10,7 @@ from lcm.control_plane.records.kinds import BOOKINGS
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.model.base import format_utc
+from lcm.model.booking.failed_seats import retry_text
 from lcm.model.booking.progress import due_status
 from lcm.model.booking.record import OPEN_STATUSES, UNDER_WAY, Booking
 from lcm.model.calendar.walk_ins import BookedCapacitySnapshot, WalkInRoom, describe_booked
@@ -121,6 +122,12 @@ async def end_of_class_under_way(store: Store, lablet: Lablet, now: datetime) ->
     """Until when the class goes on whose seat the lablet is; None if it is of none, or the class is not under way."""
     _, found = await _class_of(store, lablet)
     return found.ends_at if found is not None and due_status(found, now) in UNDER_WAY else None
+
+
+async def next_step_of_seat(store: Store, lablet: Lablet, now: datetime) -> str:
+    """What happens next with a failed seat; empty for others, and if its class is not under way."""
+    step = retry_text(lablet, now)
+    return step if step and await end_of_class_under_way(store, lablet, now) is not None else ""
 
 
 async def _class_of(store: Store, lablet: Lablet) -> tuple[Booking | None, BookingOccurrence | None]:

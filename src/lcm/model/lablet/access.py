@@ -107,6 +107,14 @@ def describe_access(lablet: Lablet, worker: Worker | None, tags: Iterable[tuple[
     )
 
 
+def unreachable_reason(lablet: Lablet, worker: Worker | None) -> str:
+    """Why a lab that runs by its record cannot be reached; empty if it can be, or if its worker is not known."""
+    if lablet.status is not LabletStatus.RUNNING or worker is None:
+        return ""
+    state, message = _state(lablet, worker)
+    return message if state == "unreachable" else ""
+
+
 def _state(lablet: Lablet, worker: Worker | None) -> tuple[AccessState, str]:
     if lablet.status in FINAL_LABLET_STATUSES:
         return "released", "The lablet has ended. Its addresses and ports are released."

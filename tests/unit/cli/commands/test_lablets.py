@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from lcm.cli.commands.lablet.changes import extend_lablet
-from lcm.cli.commands.lablets import read_with_access, terminate_lablet
+from lcm.cli.commands.lablets import _workers, read_with_access, terminate_lablet
 from lcm.cli.errors import UsageError
 from lcm.cli.output.durations import parse_duration, parse_time
 from lcm.model.change_preview import ChangePreview
 from lcm.model.lablet.access import describe_access
 from lcm.model.lablet.status import LabletStatus
-from tests.support.records.lablet_records import a_lablet
+from tests.support.records.lablet_records import a_lablet, a_ready_worker
 from tests.support.records.workers import NOW
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable
+
     from lcm.cli.runtime.session import Session
     from lcm.client import Client
     from lcm.model.lablet.access import LabletAccess
     from lcm.model.lablet.record import Lablet
+    from lcm.model.worker.record import Worker
 
 
 class Lablets:
@@ -47,6 +50,27 @@ async def test_a_lablet_and_its_access_are_of_the_same_moment() -> None:
     client = cast("Client", SimpleNamespace(lablets=Lablets(ended)))
     shown, access = await read_with_access(client, pending)
     assert (shown.status, access.state) == (LabletStatus.TERMINATED, "released")
+
+
+async def test_workers_without_their_labs_are_found_also_among_many() -> None:
+    """A list that looked nothing up would say that labs run on workers that are stopped."""
+    workers = {f"w-{number}": a_ready_worker(id=f"w-{number}") for number in range(40)}
+    workers["w-39"] = a_ready_worker(id="w-39", status="STOPPED")
+
+    async def listed(*, exclude_statuses: Iterable[str], page_size: int) -> AsyncGenerator[Worker, None]:
+        assert page_size == 500
+        for worker in workers.values():
+            if worker.status not in exclude_statuses:
+                yield worker
+
+    async def get(worker_id: str) -> Worker:
+        return workers[worker_id]
+
+    client = SimpleNamespace(workers=SimpleNamespace(list=listed, get=get))
+    session = cast("Session", SimpleNamespace(client=client))
+    lablets = [a_lablet(worker_id=each) for each in workers]
+    assert await _workers(session, lablets) == {"w-39": workers["w-39"]}
+    assert await _workers(session, lablets[:3]) == {each: workers[each] for each in ("w-0", "w-1", "w-2")}
 
 
 async def test_the_error_of_an_extension_without_an_end_has_examples_that_can_be_typed() -> None:

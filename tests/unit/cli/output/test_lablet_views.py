@@ -54,10 +54,32 @@ def test_notes_say_what_one_line_should() -> None:
 
 def test_a_line_of_the_list() -> None:
     lablet = a_lablet(status="RUNNING", worker_id="w-1", ends_at=NOW + timedelta(hours=2))
-    cells = {column.title: column.cell(lablet) for column in lablet_columns(NOW, {"w-1": "alpha"})}
+    cells = {
+        column.title: column.cell(lablet)
+        for column in lablet_columns(NOW, {"w-1": a_ready_worker(id="w-1", name="alpha")})
+    }
     assert (cells["WORKER"], cells["ENDS"], cells["FOR"], cells["ID"]) == ("alpha", "in 2h", "0s", "l-1")
     unknown = {column.title: column.cell(lablet) for column in lablet_columns(NOW + timedelta(hours=3), {})}
     assert (unknown["WORKER"], unknown["ENDS"]) == ("w-1", "now")
+    assert (unknown["STATUS"], unknown["NOTES"]) == ("RUNNING", ""), "nothing is known of its worker"
+
+
+@pytest.mark.parametrize(
+    ("worker", "status", "note"),
+    [
+        ("STOPPED", "RUNNING, not reachable", "The lab is stopped with its worker alpha, which has been STOPPED since"),
+        ("UNKNOWN", "RUNNING, not reachable", "Whether the lab is running is not known: it is on alpha, which"),
+        ("RUNNING", "RUNNING", ""),
+        ("DRAINING", "RUNNING", ""),
+    ],
+)
+def test_a_line_of_the_list_denies_that_a_lab_runs_whose_worker_does_not(worker: str, status: str, note: str) -> None:
+    on = a_ready_worker(id="w-1", name="alpha", status=worker, public_ip="192.0.2.7")
+    lablet = a_lablet(status="RUNNING", worker_id="w-1", instance_id=on.instance_id)
+    cells = {column.title: column.cell(lablet) for column in lablet_columns(NOW, {"w-1": on})}
+    assert cells["STATUS"] == status
+    assert cells["NOTES"].startswith(note)
+    assert bool(cells["NOTES"]) == bool(note)
 
 
 def test_requirements_on_one_line() -> None:

@@ -16,7 +16,7 @@ from lcm.model.access import Role
 from lcm.model.booking.failed_seats import RETRY_WAITS
 from lcm.model.lablet.record import AbandonedLab, Lablet
 from tests.support.virtual.control_plane import SYSTEM
-from tests.support.web.visitor import signed_in
+from tests.support.web.visitor import WebVisitor, signed_in
 from tests.unit.control_plane.bookings.test_progress import CONTROLLER, SEATS, School, school
 
 if TYPE_CHECKING:
@@ -218,20 +218,53 @@ async def test_the_page_of_the_class_says_what_happens_and_resets_it(school: Sch
     assert "try 2 of 5" not in await visitor.page(path)
 
 
-async def test_its_link_opens_it_again(school: School) -> None:
+async def test_its_page_says_what_happens_next_and_its_links_go_on(school: School) -> None:
     await school.warm_up()
     seat = await first_seat(school)
     link = (await school.post(f"/api/lablets/{seat.id}/seat-links", {})).json()
     code = link["path"].partition("#")[2]
+    sessions, visitors = school.plane.services.seat_sessions, [WebVisitor(school.plane) for _ in range(2)]
+    await visitors[0].ask("POST", "/seat/open", data={"code": code})
     await fail(school)
-    sessions = school.plane.services.seat_sessions
-    with pytest.raises(Exception, match=r"This lab has failed. If it is made anew, this link opens it"):
-        await sessions.open(code, "192.0.2.1")
+    opened = await visitors[1].ask("POST", "/seat/open", data={"code": code})
+    assert opened.headers["location"] == "/my"
+    for visitor in visitors:
+        page = await visitor.page("/my")
+        assert '<span class="status mark-bad">Failed</span>' in page
+        assert "It is made anew at" in page
+        assert "try 2 of 5" in page
+        assert "has ended" not in page
+        assert re.findall(rf"/my/{seat.id}/confirm-(\w+)", page) == ["reset"]
     left_out = (await school.post(f"/api/bookings/{school.booking['id']}/occurrences/1/seat-links", {})).json()
     reasons = {each["seat"]: each["reason"] for each in left_out["left_out"]}
     assert reasons[1] == "its lab has failed; create its link when it is made anew"
     await wait(school, 60)
     assert (await sessions.open(code, "192.0.2.1")).caller.lablet_id == seat.id
+    assert "Waiting for a server" in await visitors[0].page("/my")
+
+
+async def test_a_learner_makes_a_seat_anew_that_lcm_no_longer_does(school: School) -> None:
+    await school.warm_up()
+    seat = await first_seat(school)
+    link = (await school.post(f"/api/lablets/{seat.id}/seat-links", {})).json()
+    visitor = WebVisitor(school.plane)
+    await visitor.ask("POST", "/seat/open", data={"code": link["path"].partition("#")[2]})
+    await fail(school, retries=4)
+    assert "It has failed 5 times and is not made anew by itself: reset it." in await visitor.page("/my")
+    assert "Reset lab" in await visitor.part(f"/my/{seat.id}/confirm-reset")
+    await visitor.send(f"/my/{seat.id}/reset", {"confirm": seat.name})
+    assert (await first_seat(school)).status == "PENDING_SCHEDULING"
+
+
+async def test_a_person_sees_their_failed_seat_while_its_class_is_under_way(school: School) -> None:
+    await school.warm_up()
+    visitor = await signed_in(school.plane, Role.OPERATOR)
+    own = (await school.post("/api/lablets", {"name": "own", "definition": "lab", "owner": "operator"})).json()
+    await fail(school, owner=own["owner"], owner_name="operator")
+    assert (await school.post(f"/api/lablets/{own['id']}/terminate")).status_code == 202
+    assert "It is made anew at" in await visitor.page("/my")
+    assert (await school.post(f"/api/bookings/{school.booking['id']}/cancel")).status_code == 200
+    assert "No labs now" in await visitor.page("/my")
 
 
 async def test_names_that_are_all_taken_stop_no_seat(school: School) -> None:

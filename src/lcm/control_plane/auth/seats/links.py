@@ -46,7 +46,6 @@ DEFAULT_LINK_AGE: Final = timedelta(hours=24)
 MAX_LINK_AGE: Final = timedelta(days=30)
 MAX_LINKS_PER_LABLET: Final = 50
 SEAT_SESSION_MAX_AGE: Final = timedelta(days=7)
-FAILED_LAB: Final = "This lab has failed. If it is made anew, this link opens it: try again in some minutes."
 _CODE_BYTES = 32
 _LABLETS_AT_ONCE = 100
 _CODE_PATTERN = re.compile(r"([a-z0-9-]{1,32})\.([0-9a-f]{64})")
@@ -257,11 +256,14 @@ def why_not(link: StoredSeatLink, lablet: Lablet | None) -> str:
     moved = lablet is not None and link.team not in (None, lablet.team)
     if link.revoked_at is not None or moved:
         return "This link was revoked."
-    if lablet is not None and can_be_made_anew(lablet):
-        return FAILED_LAB
-    if lablet is None or lablet.status in FINAL_LABLET_STATUSES:
+    if lablet is None or (lablet.status in FINAL_LABLET_STATUSES and not _may_come_back(lablet)):
         return "This lab has ended."
     return ""
+
+
+def _may_come_back(lablet: Lablet) -> bool:
+    """Whether it is a failed seat of a class that goes on: its page says what happens next."""
+    return can_be_made_anew(lablet) and lablet.ends_at is not None and clock.now() < lablet.ends_at
 
 
 def _checked_expiry(expires_at: datetime | None, now: datetime) -> datetime:

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter, client_key
 from lcm.control_plane.auth.roles import TooManyAttemptsError, UnauthenticatedError
-from lcm.control_plane.auth.seats.links import (
-    FAILED_LAB,
-    SEAT_SESSION_MAX_AGE,
-    StoredSeatLink,
-    parse_code,
-    put_link,
-    why_not,
-)
+from lcm.control_plane.auth.seats.links import SEAT_SESSION_MAX_AGE, StoredSeatLink, parse_code, put_link, why_not
 from lcm.control_plane.auth.seats.tries import MAX_TRIES, TRIES_WINDOW_SECONDS, read_tries
 from lcm.control_plane.auth.session_record import storage_key
 from lcm.control_plane.auth.sessions import new_session_id
@@ -191,7 +184,7 @@ class SeatSessionService:
                 tx.stage(tries.failed(address, tx.now))  # before the answer: of many at once, each is counted
                 return None
             if reason := await self._closed_reason(link):
-                raise UnauthenticatedError(reason if reason in (_UNREADABLE_LAB, FAILED_LAB) else reason + _ASK)
+                raise UnauthenticatedError(reason if reason == _UNREADABLE_LAB else reason + _ASK)
             if link.expires_at <= tx.now:
                 raise UnauthenticatedError("This link has expired." + _ASK)
             session = _StoredSeatSession(

@@ -14,12 +14,13 @@ from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.teams.visibility import manages
 from lcm.control_plane.web.auth import InstructorUser, WebUser, is_fragment
-from lcm.control_plane.web.lablets.list_page import worker_names
+from lcm.control_plane.web.lablets.list_page import workers_by_id
 from lcm.control_plane.web.rendering import render_fragment, render_page
 from lcm.core import clock
 from lcm.model.booking.failed_seats import retry_text
 from lcm.model.booking.progress import due_status, seat_id
 from lcm.model.booking.record import MAX_REPEATS, UNDER_WAY, Booking, BookingOccurrence, BookingStatus
+from lcm.model.lablet.access import unreachable_reason
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
 from lcm.model.lablet.urgency import LabletUrgency, lablet_problem, lablet_urgency
@@ -29,6 +30,7 @@ from lcm.model.team import Team
 if TYPE_CHECKING:
     from lcm.control_plane.auth.roles import Scope
     from lcm.control_plane.store.port import Store
+    from lcm.model.worker.record import Worker
 
 router = APIRouter(include_in_schema=False)
 BookingId = Annotated[str, Path(pattern=r"^bk-[a-z0-9-]{1,61}$")]
@@ -44,20 +46,34 @@ class Seat:
     lablet: Lablet | None
     unreadable: bool = False
     next_step: str = ""  # of a failed one, while its class is under way
+    worker: Worker | None = None
 
     @property
     def urgency(self) -> LabletUrgency:
         """Seats with a problem come first."""
         if self.unreadable:
             return LabletUrgency.STUCK
-        return LabletUrgency.PLANNED if self.lablet is None else lablet_urgency(self.lablet)
+        if self.lablet is None:
+            return LabletUrgency.PLANNED
+        urgency = lablet_urgency(self.lablet)
+        return min(urgency, LabletUrgency.DEGRADED) if self.unreachable else urgency
+
+    @property
+    def unreachable(self) -> str:
+        """Why its lab, which runs by its record, cannot be reached; empty if it can be."""
+        return "" if self.lablet is None else unreachable_reason(self.lablet, self.worker)
+
+    @property
+    def running(self) -> bool:
+        """Whether its lab runs on a worker that runs."""
+        return self.lablet is not None and self.lablet.status is LabletStatus.RUNNING and not self.unreachable
 
     @property
     def problem(self) -> str | None:
         """What is wrong with its lab."""
         if self.unreadable:
             return "Its record cannot be read: restore it from a backup."
-        return None if self.lablet is None else lablet_problem(self.lablet)
+        return None if self.lablet is None else lablet_problem(self.lablet) or self.unreachable or None
 
     @property
     def resettable(self) -> bool:
@@ -91,15 +107,13 @@ async def class_page(
     booking = await read_booking(services, user, booking_id)
     occurrence = find_class(booking, number)
     seats = await read_seats(services.context.store, user.caller.scope, booking, occurrence)
-    worker_ids = sorted({each.lablet.worker_id for each in seats if each.lablet and each.lablet.worker_id})
     values: dict[str, Any] = {
         "booking": booking,
         "occurrence": occurrence,
         "seats": seats,
-        "running": sum(each.lablet is not None and each.lablet.status is LabletStatus.RUNNING for each in seats),
+        "running": sum(each.running for each in seats),
         "problems": sum(each.problem is not None for each in seats),
         "ended": sum(each.ended and each.problem is None for each in seats),
-        "workers": await worker_names(services.context.store, worker_ids),
         **_changes(user, booking),
     }
     if is_fragment(request):
@@ -128,6 +142,7 @@ async def read_seats(store: Store, scope: Scope, booking: Booking, occurrence: B
     stored = await store.get_many(LABLETS, list(ids.values()))
     found = {key: read_or_skip(each, Lablet, "lablet") for key, each in stored.items()}
     lablets = {key: each for key, each in found.items() if each is not None and scope.sees(each.team, each.owner)}
+    workers = await workers_by_id(store, (each.worker_id for each in lablets.values() if each.worker_id is not None))
     learners, now = dict(enumerate(booking.learners, 1)), clock.now()
     goes_on = due_status(occurrence, now) in UNDER_WAY
     seats = [
@@ -137,6 +152,7 @@ async def read_seats(store: Store, scope: Scope, booking: Booking, occurrence: B
             lablets.get(key),
             unreadable=key in found and found[key] is None,
             next_step=retry_text(lablets[key], now) if goes_on and key in lablets else "",
+            worker=workers.get(lablets[key].worker_id or "") if key in lablets else None,
         )
         for number, key in ids.items()
     ]

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from lcm.control_plane.auth.roles import Caller
-from lcm.control_plane.bookings.protection import end_of_class_under_way
+from lcm.control_plane.bookings.protection import next_step_of_seat
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.services import Services, get_services
@@ -19,7 +19,6 @@ from lcm.control_plane.web.lablets.list_page import worker_names
 from lcm.control_plane.web.rendering import render_fragment, render_not_found, render_page
 from lcm.control_plane.web.timeline import read_lablet_timeline
 from lcm.core import clock
-from lcm.model.booking.failed_seats import retry_text
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
 from lcm.model.lablet.urgency import lablet_problem, lablet_reason
@@ -84,8 +83,7 @@ async def _detail_values(services: Services, user: WebUser, lablet_id: str) -> d
     placement = lablet.placement
     scale_up_worker = None if placement is None else placement.scale_up_worker_id
     may, now = may_change(user.caller, lablet) and lablet.wanted, clock.now()
-    class_end = await end_of_class_under_way(services.context.store, lablet, now)
-    next_step = "" if class_end is None else retry_text(lablet, now)
+    next_step = await next_step_of_seat(services.context.store, lablet, now)
     left_behind = [each.worker_id for each in lablet.left_behind]
     return {
         "lablet": lablet,

@@ -19,6 +19,7 @@ from lcm.control_plane.web.forms import query_ids
 from lcm.control_plane.web.list_query import ListQuery, read_list_page
 from lcm.control_plane.web.rendering import render_fragment, render_page
 from lcm.core import clock
+from lcm.model.lablet.access import unreachable_reason
 from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
 from lcm.model.lablet.status import ASSIGNED_LABLET_STATUSES, FINAL_LABLET_STATUSES, LabletStatus
 from lcm.model.lablet.urgency import LAST_LABLET_PROBLEM, LabletUrgency, lablet_problem, lablet_reason
@@ -103,21 +104,25 @@ class LabletRow:
     problem: str | None
     why: str
     ended: bool
+    unreachable: str = ""
 
 
 async def lablet_rows(store: Store, stored: Sequence[StoredDocument]) -> list[LabletRow]:
     lablets = readable_records(stored, Lablet, "lablet")
-    names = await worker_names(store, (each.worker_id for each in lablets if each.worker_id is not None))
-    return [
-        LabletRow(
-            lablet,
-            names.get(lablet.worker_id or "", ""),
-            lablet_problem(lablet),
-            lablet_reason(lablet),
-            ended=lablet.status in FINAL_LABLET_STATUSES,
-        )
-        for lablet in lablets
-    ]
+    workers = await workers_by_id(store, (each.worker_id for each in lablets if each.worker_id is not None))
+    return [_lablet_row(lablet, workers.get(lablet.worker_id or "")) for lablet in lablets]
+
+
+def _lablet_row(lablet: Lablet, worker: Worker | None) -> LabletRow:
+    unreachable = unreachable_reason(lablet, worker)
+    return LabletRow(
+        lablet,
+        "" if worker is None else worker.name,
+        lablet_problem(lablet),
+        unreachable or lablet_reason(lablet),
+        ended=lablet.status in FINAL_LABLET_STATUSES,
+        unreachable=unreachable,
+    )
 
 
 async def lablet_rows_by_id(store: Store, ids: Sequence[str], scope: Scope) -> list[LabletRow]:
@@ -127,10 +132,15 @@ async def lablet_rows_by_id(store: Store, ids: Sequence[str], scope: Scope) -> l
     return [row for row in rows if scope.sees(row.lablet.team, row.lablet.owner)]
 
 
+async def workers_by_id(store: Store, ids: Iterable[str]) -> dict[str, Worker]:
+    """Workers by ID; those that do not exist or cannot be read are left out."""
+    documents = await store.get_many(WORKERS, sorted(set(ids)))
+    return {each.id: each for each in readable_records(documents.values(), Worker, "worker")}
+
+
 async def worker_names(store: Store, ids: Iterable[str]) -> dict[str, str]:
     """Names of workers by ID; unknown IDs are left out."""
-    documents = await store.get_many(WORKERS, sorted(set(ids)))
-    return {each.id: each.name for each in readable_records(documents.values(), Worker, "worker")}
+    return {key: each.name for key, each in (await workers_by_id(store, ids)).items()}
 
 
 async def lablets_on_worker(store: Store, worker_id: str) -> list[Lablet]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 
+from lcm.control_plane.bookings.protection import next_step_of_seat
 from lcm.control_plane.journal.sse_client import EventFilter, format_event
 from lcm.control_plane.records.kinds import LABLET_CHANGED, LABLETS
 from lcm.control_plane.records.readable import read_or_skip
@@ -18,6 +19,7 @@ from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.web.auth import LABS_PATH
 from lcm.control_plane.web.my.access import LabUserDep, stream_access
 from lcm.control_plane.web.rendering import render_fragment
+from lcm.core import clock
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
 
@@ -47,10 +49,13 @@ class MyLab:
     lablet: Lablet
     access: LabletAccess
     changeable: bool
+    next_step: str = ""  # of a failed one that is a seat of a class under way
 
     @property
     def state(self) -> tuple[str, str]:
         """Its state in plain words, and how that is marked."""
+        if self.next_step:
+            return "Failed", "bad"
         if not self.lablet.wanted:
             return _STATES[LabletStatus.STOPPING]
         if self.access.state == "unreachable":
@@ -67,12 +72,13 @@ class MyLab:
         """Whether it has an end that can be moved."""
         lablet = self.lablet
         has_end = lablet.ends_at is not None or lablet.time_to_live_minutes is not None
-        return self.changeable and not self.ending and has_end
+        return self.changeable and not self.ending and not self.next_step and has_end
 
     @property
     def resettable(self) -> bool:
         """Whether its lab can be made anew."""
-        return self.changeable and not self.ending and self.lablet.status is LabletStatus.RUNNING
+        anew = self.lablet.status is LabletStatus.RUNNING or bool(self.next_step)
+        return self.changeable and not self.ending and anew
 
 
 @router.get(MY_PATH)
@@ -114,14 +120,28 @@ async def _labs(services: Services, user: LabUser) -> list[MyLab]:
         stored = await services.context.store.get(LABLETS, user.seat.caller.lablet_id)
         if stored is not None and (lablet := read_or_skip(stored, Lablet, "lablet")) is not None:
             found[stored.id] = lablet
+    newest_first = Sort("created_at", descending=True)
     for field, values in user.owner_fields().items():
-        where = Where(any_of={field: values}, none_of={"status": sorted(FINAL_LABLET_STATUSES)})
-        newest_first = Sort("created_at", descending=True)
-        page = await services.context.store.find(LABLETS, where, sort=newest_first, limit=MAX_LABS_SHOWN)
-        lablets = [read_or_skip(each, Lablet, "lablet") for each in page.items]
-        found |= {each.id: each for each in lablets if each is not None}
-    current = [each for each in found.values() if each.status not in FINAL_LABLET_STATUSES and user.sees(each)]
-    return [MyLab(each, await services.lablets.access_to(each), user.may_change(each)) for each in current]
+        present = Where(any_of={field: values}, none_of={"status": sorted(FINAL_LABLET_STATUSES)})
+        failed = Where(
+            any_of={field: values, "status": [LabletStatus.FAILED.value]}
+        )  # apart: they take no room of others
+        for where in (present, failed):
+            page = await services.context.store.find(LABLETS, where, sort=newest_first, limit=MAX_LABS_SHOWN)
+            lablets = [read_or_skip(each, Lablet, "lablet") for each in page.items]
+            found |= {each.id: each for each in lablets if each is not None}
+    labs = [await _my_lab(services, user, each) for each in found.values() if user.sees(each)]
+    return [each for each in labs if each is not None]
+
+
+async def _my_lab(services: Services, user: LabUser, lablet: Lablet) -> MyLab | None:
+    """One lab; None if it has ended. A failed seat has not while its class is under way."""
+    next_step = ""
+    if lablet.status in FINAL_LABLET_STATUSES:
+        next_step = await next_step_of_seat(services.context.store, lablet, clock.now())
+        if not next_step:
+            return None
+    return MyLab(lablet, await services.lablets.access_to(lablet), user.may_change(lablet), next_step)
 
 
 def _concerns(user: LabUser, data: bytes) -> bool:

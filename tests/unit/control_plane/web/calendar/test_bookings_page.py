@@ -203,8 +203,10 @@ async def test_seats_with_a_problem_come_first_and_what_the_class_lacks_is_said(
     advanced = await plane.ask("POST", "/api/internal/bookings/advance", role=Role.CONTROLLER)
     assert advanced.status_code == 200
     store = plane.services.context.store
+    stopped = await plane.report(await plane.running("bravo"), "STOPPED")
     changes: dict[int, dict[str, Any]] = {
         1: {"status": LabletStatus.RUNNING},
+        2: {"status": LabletStatus.RUNNING, "worker_id": stopped["id"]},
         3: {"status": LabletStatus.FAILED, "message": "no answer"},
     }
     for number, changed in changes.items():
@@ -215,14 +217,15 @@ async def test_seats_with_a_problem_come_first_and_what_the_class_lacks_is_said(
         await store.commit([put])
     page = await operator.page(path)
     tiles = [int(each) for each in re.findall(r'id="seat-(\d+)"', page)]
-    assert tiles[0] == 3
+    assert tiles == [3, 2, 1]
+    assert "The lab is stopped with its worker bravo, which has been STOPPED since" in page
     assert "Seat 3</h3>" in page
     assert "Seat 1: anna@example.com" in page
     assert "1 of 3 seats are running" in page
-    assert "1 has a problem." in page
+    assert "2 have a problem." in page
     assert "1 has ended" not in page  # a failed lab is a problem, and not counted twice
     assert "At risk since" in page
-    assert page.count("/confirm-reset") == 2  # the failed one, too
+    assert page.count("/confirm-reset") == 3  # the failed one, too
     assert "At risk" in await operator.page(f"/bookings?week={datetime.fromisoformat(start).date()}")
     viewer = await signed_in(plane, Role.VIEWER)
     assert "confirm-reset" not in await viewer.page(path)

@@ -238,6 +238,10 @@ async def test_no_page_says_that_a_lab_is_running_whose_worker_is_not(
     assert "There is no address now." in page.partition('id="access"')[2]
     access = await world.plane.ask("GET", f"/api/lablets/{lablet['id']}/access", role=Role.VIEWER)
     assert access.json()["message"].startswith(text)
+    for path in ("/lablets", f"/lablets/rows?ids={lablet['id']}"):
+        row = (await visitor.page(path)).partition(f'<tr id="lablet-{lablet["id"]}"')[2].partition("</tr>")[0]
+        assert "not reachable" in row
+        assert f"{text} <time" in row
 
 
 async def test_a_waiting_lablet_says_why(world: LabletWorld) -> None:
