@@ -288,15 +288,19 @@ def _create_request(
 
 
 async def _workers(session: Session, lablets: Iterable[Lablet]) -> dict[str, Worker]:
-    """The lablets' workers by id; if there are too many to look up, only those on which no lab can be reached."""
+    """The lablets' workers by id; if there are too many to look up, only those on which no lab can be reached.
+
+    Those that are TERMINATED are left out then: there may be thousands, and labs do not stay on them.
+    """
     from lcm.client.errors import NotFoundError, PermissionDeniedError
-    from lcm.model.worker.status import CML_STATUSES
+    from lcm.model.worker.status import CML_STATUSES, WorkerStatus
 
     ids = {lablet.worker_id for lablet in lablets if lablet.worker_id is not None}
     workers: dict[str, Worker] = {}
     try:
         if len(ids) > _MAX_WORKER_LOOKUPS:
-            others = session.client.workers.list(exclude_statuses=sorted(CML_STATUSES), page_size=500)
+            left_out = sorted({*CML_STATUSES, WorkerStatus.TERMINATED})
+            others = session.client.workers.list(exclude_statuses=left_out, page_size=500)
             return {worker.id: worker async for worker in others if worker.id in ids}
         for worker_id in sorted(ids):
             with suppress(NotFoundError):

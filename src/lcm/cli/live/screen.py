@@ -75,7 +75,7 @@ def _draw_rows(session: Session, board: Board, room: int) -> None:
 def _connection_notice(board: Board) -> str:
     if board.lost_at is None:
         return ""
-    return f"No connection since {board.lost_at:%H:%M:%S} UTC: the fleet as it was then. Trying again."
+    return f"No events since {board.lost_at:%H:%M:%S} UTC: this may be out of date. Trying again."
 
 
 def _position(board: Board) -> str:

@@ -119,7 +119,7 @@ def _why_not(booking: Booking, lablet: Lablet | None) -> str:
     if lablet.owner:
         return f"{lablet.owner_name} signs in and finds the lab at /my"
     if can_be_made_anew(lablet):
-        return "its lab has failed; create its link when it is made anew"
+        return "its lab has failed; create its link when its lab runs again"
     if not lablet.wanted or lablet.status in FINAL_LABLET_STATUSES:
         return "its lab has ended"
     return ""

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.bookings.admission import read_booked, read_live, read_templates
 from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.state_reads import read_fleet_state
 from lcm.control_plane.records.kinds import BOOKINGS
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.store.port import Where
 from lcm.model.base import format_utc
-from lcm.model.booking.failed_seats import retry_text
+from lcm.model.booking.failed_seats import can_be_made_anew, retry_text
 from lcm.model.booking.progress import due_status
 from lcm.model.booking.record import OPEN_STATUSES, UNDER_WAY, Booking
 from lcm.model.calendar.walk_ins import BookedCapacitySnapshot, WalkInRoom, describe_booked
@@ -126,8 +127,15 @@ async def end_of_class_under_way(store: Store, lablet: Lablet, now: datetime) ->
 
 async def next_step_of_seat(store: Store, lablet: Lablet, now: datetime) -> str:
     """What happens next with a failed seat; empty for others, and if its class is not under way."""
-    step = retry_text(lablet, now)
-    return step if step and await end_of_class_under_way(store, lablet, now) is not None else ""
+    if not can_be_made_anew(lablet) or await end_of_class_under_way(store, lablet, now) is None:
+        return ""
+    return retry_text(lablet, now, on_hold=await fleet_is_on_hold(store, now))
+
+
+async def fleet_is_on_hold(store: Store, now: datetime) -> bool:
+    """Whether no class is carried out now."""
+    hold = (await read_fleet_state(store)).hold
+    return hold is not None and hold.active(now)
 
 
 async def _class_of(store: Store, lablet: Lablet) -> tuple[Booking | None, BookingOccurrence | None]:

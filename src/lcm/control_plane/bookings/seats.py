@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.definitions import read_definition_summary
 from lcm.control_plane.lablets.lifecycle import LabletOwner
-from lcm.control_plane.lablets.service import save_and_release
-from lcm.control_plane.records.kinds import LABLETS, TEAMS, in_team
+from lcm.control_plane.lablets.service import free_name, save_and_release
+from lcm.control_plane.records.kinds import LABLETS, TEAMS
 from lcm.control_plane.records.readable import read_or_skip
 from lcm.control_plane.teams.choice import named_owner
 from lcm.control_plane.workers.lifecycle import updated_record
@@ -70,20 +70,11 @@ async def _retried(tx: Transaction, lablet: Lablet, occurrence: BookingOccurrenc
     await tx.depend_on_calendar()  # a cancellation changes it: no seat comes back after that
     retries = lablet.retries + 1
     after = lifecycle.make_anew(lablet, tx.now, occurrence.ends_at, retries=retries)
-    after = after.model_copy(update={"name": await _free_name(tx.store, lablet)})
+    after = after.model_copy(update={"name": await free_name(tx.store, lablet)})
     reason = (
         f"try {retries + 1} of {len(RETRY_WAITS) + 1}, as it failed: {as_clause(lablet.ending_reason or 'unknown')}"
     )
     return tx.save_lablet(after, "made_anew", reason, retries=retries)
-
-
-async def _free_name(store: Store, lablet: Lablet) -> str:
-    """Its name, with a number if another lablet has taken it while it had failed."""
-    name, number = lablet.name, 1
-    while await store.get_unique(LABLETS, "name", in_team(lablet.team, name)) is not None:
-        number += 1
-        name = f"{lablet.name}-{number}"
-    return name
 
 
 async def extend_seats(tx: Transaction, booking: Booking, occurrence: BookingOccurrence) -> None:

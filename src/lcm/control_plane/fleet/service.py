@@ -55,7 +55,7 @@ class FleetService:
         self._summaries: FreshSingleflight[FleetSummary] = FreshSingleflight()
 
     async def summary(self) -> FleetSummary:
-        """Counts, capacity and cost, without reading workers. TERMINATED workers are included in the counts only."""
+        """Counts, capacity and cost, from sums of the store. TERMINATED workers are included in the counts only."""
         # Every open page requests it after every change, so many requests come at once: one read serves them all.
         return await self._summaries.run("summary", self._read_summary)
 

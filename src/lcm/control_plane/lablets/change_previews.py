@@ -113,7 +113,7 @@ def _preview_failed_seat(lablet: Lablet, after: Lablet, now: datetime) -> Change
     assert after.ends_at is not None
     effect = (
         f"A worker of its class will be chosen, and a new lab made from {lablet.definition} there: host and ports may"
-        " change. It waits while no worker of the class has room or while they are on hold. Its links open it again."
+        " change. It waits while no worker of the class has room or while they are on hold. Its links stay valid."
         f" If it fails once more, it is made anew by itself, at most {count_of(len(RETRY_WAITS), 'time')}. It ends"
         f" with the class, at {format_clock_time(after.ends_at, now)}."
     )

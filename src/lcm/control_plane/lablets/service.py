@@ -13,7 +13,7 @@ from lcm.control_plane.lablets import lifecycle
 from lcm.control_plane.lablets.access import LabletAccessReader
 from lcm.control_plane.lablets.definitions import resolve_definition
 from lcm.control_plane.records.idempotency import run_idempotent
-from lcm.control_plane.records.kinds import LABLET_HISTORY, LABLETS, TEAMS
+from lcm.control_plane.records.kinds import LABLET_HISTORY, LABLETS, TEAMS, in_team
 from lcm.control_plane.teams.choice import admit, admit_assigned, choose_owner, choose_team, find_team, read_team
 from lcm.control_plane.teams.visibility import (
     lablet_not_found,
@@ -183,6 +183,8 @@ class LabletService:
                 await tx.depend_on_calendar()  # which changes when its class is cancelled
                 class_end = await end_of_class_under_way(tx.store, lablet, tx.now)
             after = lifecycle.reset(lablet, tx.now, class_end)
+            if after.status is LabletStatus.PENDING_SCHEDULING:
+                after = after.model_copy(update={"name": await free_name(tx.store, lablet)})
             return tx.save_lablet(after, "reset", reason or "", lab_id=lablet.lab_id)
 
         return await run_idempotent(self._context.unit_of_work, caller.actor, key, attempt)
@@ -255,3 +257,12 @@ async def save_and_release(tx: Transaction, before: Lablet, after: Lablet, actio
             lifecycle.release_reservations(worker, [before], tx.now), "lablet_released", reason, lablet=before.id
         )
     return tx.save_lablet(after, action, reason, status=after.status.value)
+
+
+async def free_name(store: Store, lablet: Lablet) -> str:
+    """The name of a lablet that is made anew, with a number if another one has taken it while it had failed."""
+    name, number = lablet.name, 1
+    while await store.get_unique(LABLETS, "name", in_team(lablet.team, name)) is not None:
+        number += 1
+        name = f"{lablet.name}-{number}"
+    return name

@@ -58,7 +58,9 @@ async def _holders(store: Store, lablets: Sequence[Lablet], now: datetime) -> li
 def preview_termination(lablet: Lablet, worker_name: str, hold: Hold | None, now: datetime) -> ChangePreview:
     """What ending the lablet would do now. `hold` is the hold of its worker or of the fleet."""
     if can_be_made_anew(lablet):
-        return ChangePreview(action=END_ACTION, effect="It has failed, and will not be made anew for its class.")
+        return ChangePreview(
+            action=END_ACTION, effect="It has failed. After this it will not be made anew for its class."
+        )
     if lablet.status in FINAL_LABLET_STATUSES:
         return ChangePreview(action=END_ACTION, changes=False, effect=f"It has already ended: {lablet.status}.")
     if not lablet.wanted:

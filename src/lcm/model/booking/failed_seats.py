@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 RETRY_WAITS: Final = tuple(timedelta(minutes=minutes) for minutes in (0.5, 2, 5, 10))
 """How long a seat stays failed before each retry: a short fault costs little, and a wrong topology few imports."""
 _NAMED_SEATS: Final = 20
+_LATE: Final = timedelta(minutes=1)
 
 
 def can_be_made_anew(seat: Lablet) -> bool:
@@ -31,15 +32,25 @@ def retry_at(seat: Lablet) -> datetime | None:
     return seat.status_since + RETRY_WAITS[seat.retries]
 
 
-def retry_text(seat: Lablet, now: datetime) -> str:
-    """What happens next with a failed seat of a class that is under way; empty for other seats."""
+def retry_text(seat: Lablet, now: datetime, *, on_hold: bool = False) -> str:
+    """What happens next with a failed seat of a class that is under way; empty for other seats.
+
+    `on_hold` is whether the fleet is: then no class is carried out.
+    """
     if not can_be_made_anew(seat):
         return ""
     at, tries = retry_at(seat), len(RETRY_WAITS) + 1
     if at is None:
-        return f"It has failed {count_of(tries, 'time')} and is not made anew by itself: reset it."
-    when = "now" if at <= now else f"at {format_clock_time(at, now)}"
-    return f"It is made anew {when}: try {seat.retries + 2} of {tries}."
+        often = f" {count_of(tries, 'time')}" if seat.retries >= len(RETRY_WAITS) else ""
+        return f"It has failed{often} and is not made anew by itself: reset it."
+    attempt = f"try {seat.retries + 2} of {tries}"
+    if on_hold:
+        return f"It is made anew when the hold of the fleet ends: {attempt}."
+    if now - at > _LATE:
+        late = f"It was due at {format_clock_time(at, now)} to be made anew"
+        return f"{late}. It waits for the scheduler or for a worker of its class: {attempt}."
+    when = "in a moment" if at <= now else f"at {format_clock_time(at, now)}"
+    return f"It is made anew {when}: {attempt}."
 
 
 def failed_for_good(seats: Sequence[Lablet]) -> str:

@@ -78,6 +78,7 @@ Minutes = Annotated[int, Field(ge=MIN_MINUTES, le=MAX_MINUTES), WHOLE_NUMBER]
 
 
 _INVISIBLE: Final = dict.fromkeys(map(ord, "\u200b\u2060\ufeff"))
+_NOT_IN_ADDRESS: Final = re.compile(r"[\s,<>()\[\]\"]")
 _ADDRESS: Final = re.compile(r"[^@]*<([^<>@\s]+@[^<>@\s]+)>")
 
 
@@ -132,7 +133,7 @@ class CreateBookingRequest(StrictModel):
             raise ValueError(f"{len(learners)} are given for {count_of(seats, 'seat')}; name at most one for each seat")
         seen: set[str] = set()
         for each in learners:
-            if each.count("@") > 1:
+            if each.count("@") > 1 or ("@" in each and _NOT_IN_ADDRESS.search(each)):
                 raise ValueError(f"{each}: must be one name or e-mail address")
             if each.casefold() in seen:
                 raise ValueError(f"{each} is named twice; give each person one seat")

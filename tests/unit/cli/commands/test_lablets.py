@@ -55,7 +55,10 @@ async def test_a_lablet_and_its_access_are_of_the_same_moment() -> None:
 async def test_workers_without_their_labs_are_found_also_among_many() -> None:
     """A list that looked nothing up would say that labs run on workers that are stopped."""
     workers = {f"w-{number}": a_ready_worker(id=f"w-{number}") for number in range(40)}
-    workers["w-39"] = a_ready_worker(id="w-39", status="STOPPED")
+    workers |= {
+        "w-39": a_ready_worker(id="w-39", status="STOPPED"),
+        "w-old": a_ready_worker(id="w-old", status="TERMINATED"),
+    }
 
     async def listed(*, exclude_statuses: Iterable[str], page_size: int) -> AsyncGenerator[Worker, None]:
         assert page_size == 500

@@ -44,9 +44,20 @@ def test_others_are_not_made_anew(other: Any) -> None:
 
 def test_the_text_says_when_and_how_often() -> None:
     assert retry_text(failed(), NOW) == f"It is made anew at {NOW + RETRY_WAITS[0]:%H:%M} UTC: try 2 of 5."
-    assert retry_text(failed(retries=3), NOW + timedelta(hours=1)) == "It is made anew now: try 5 of 5."
+    due = NOW + RETRY_WAITS[3]
+    assert retry_text(failed(retries=3), due) == "It is made anew in a moment: try 5 of 5."
     assert retry_text(failed(retries=4), NOW) == "It has failed 5 times and is not made anew by itself: reset it."
     assert retry_text(failed(wanted=False), NOW) == ""
+
+
+def test_the_text_says_for_what_a_retry_waits_that_is_not_made() -> None:
+    later = NOW + timedelta(hours=1)
+    waits = "It waits for the scheduler or for a worker of its class: try 5 of 5."
+    assert retry_text(failed(retries=3), later).endswith(waits)
+    held = "It is made anew when the hold of the fleet ends: try 2 of 5."
+    assert retry_text(failed(), later, on_hold=True) == held
+    assert retry_text(failed(retries=BOUND), NOW, on_hold=True).endswith("reset it.")
+    assert retry_text(failed(ending="LATER"), NOW) in ("", "It has failed and is not made anew by itself: reset it.")
 
 
 def test_seats_that_stay_failed_are_named_with_what_to_do() -> None:

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
 from lcm.control_plane.bookings.changes import refused_change
-from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.services import get_services
 from lcm.control_plane.web.auth import CreatorUser
 from lcm.control_plane.web.calendar.booking_form import NO_START, clock_choices
@@ -170,7 +170,7 @@ async def _cancel(request: Request, user: CreatorUser, booking_id: str, number: 
     try:
         await services.bookings.cancel(user.caller, booking_id, wanted, if_match=version, key=key)
     except ProblemError as error:
-        if error.code is not ProblemCode.VERSION_CONFLICT:
+        if not isinstance(error, PreconditionFailedError):
             raise
         raise ProblemError(error.code, f"{_OUTDATED} Close it and check the classes.") from None
     return _done(f"{booking.name}: cancelled")
@@ -202,8 +202,10 @@ def _query_values(request: Request, fields: tuple[str, ...]) -> dict[str, str]:
     return {name: request.query_params.get(name, "").strip() for name in fields}
 
 
-async def _shorter(services: Services, user: WebUser, booking_id: str, number: int, minutes: str) -> list[int]:
-    """The offered extensions below one that does not fit which do fit."""
+async def _shorter(services: Services, user: WebUser, booking_id: str, number: int, minutes: str) -> list[int] | None:
+    """The offered extensions below one that does not fit which do fit; None if there are none below it."""
+    if minutes == str(_EXTENSIONS[0]):
+        return None
     found = []
     for each in _EXTENSIONS:
         if str(each) == minutes:
@@ -221,7 +223,7 @@ def _problems(error: ValidationError | ProblemError, fields: tuple[str, ...]) ->
         return field_problems(error, NO_START if any(each["type"] == "missing" for each in error.errors()) else None)
     if error.code is ProblemCode.BOOKING_REFUSED:
         return {WHOLE_FORM: _NOT_CHANGED}
-    if error.code is ProblemCode.VERSION_CONFLICT:
+    if isinstance(error, PreconditionFailedError):
         return {WHOLE_FORM: f"{_OUTDATED} It is shown as it is now."}
     return problem_by_field(error, fields)
 
@@ -244,7 +246,7 @@ async def _render_preview(
     number: int,
     kind: _Kind,
     preview: BookingChangePreview | None = None,
-    shorter: Sequence[int] = (),
+    shorter: Sequence[int] | None = (),
     problems: Mapping[str, str] = _NO_PROBLEMS,
 ) -> HTMLResponse:
     """What the dialog says now; also that the booking changed since the dialog was opened."""
@@ -267,7 +269,7 @@ def _render_extension(
     occurrence: BookingOccurrence,
     form: FormState,
     preview: BookingChangePreview | None = None,
-    shorter: Sequence[int] = (),
+    shorter: Sequence[int] | None = (),
     status: int = 200,
 ) -> HTMLResponse:
     ends = [(minutes, occurrence.ends_at + timedelta(minutes=minutes)) for minutes in _EXTENSIONS]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
 
+from lcm.control_plane.bookings.protection import fleet_is_on_hold
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import LABLETS, TEAMS
 from lcm.control_plane.records.readable import read_or_skip
@@ -144,14 +145,14 @@ async def read_seats(store: Store, scope: Scope, booking: Booking, occurrence: B
     lablets = {key: each for key, each in found.items() if each is not None and scope.sees(each.team, each.owner)}
     workers = await workers_by_id(store, (each.worker_id for each in lablets.values() if each.worker_id is not None))
     learners, now = dict(enumerate(booking.learners, 1)), clock.now()
-    goes_on = due_status(occurrence, now) in UNDER_WAY
+    goes_on, on_hold = due_status(occurrence, now) in UNDER_WAY, await fleet_is_on_hold(store, now)
     seats = [
         Seat(
             number,
             learners.get(number, ""),
             lablets.get(key),
             unreadable=key in found and found[key] is None,
-            next_step=retry_text(lablets[key], now) if goes_on and key in lablets else "",
+            next_step=retry_text(lablets[key], now, on_hold=on_hold) if goes_on and key in lablets else "",
             worker=workers.get(lablets[key].worker_id or "") if key in lablets else None,
         )
         for number, key in ids.items()

@@ -58,7 +58,7 @@ class MyLab:
             return "Failed", "bad"
         if not self.lablet.wanted:
             return _STATES[LabletStatus.STOPPING]
-        if self.access.state == "unreachable":
+        if self.access.state == "unreachable" and self.lablet.status is LabletStatus.RUNNING:
             return "Not reachable", "calm"
         return _STATES.get(self.lablet.status, (self.lablet.status.value, "calm"))
 

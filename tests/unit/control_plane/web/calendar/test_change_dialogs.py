@@ -68,7 +68,10 @@ async def test_an_extension_that_does_not_fit_proposes_shorter_ones_that_do(plan
     other = await book(plane, operator, name="later", start=f"{later:%Y-%m-%dT%H:%M}")
     base = f"/bookings/{booking.id}/classes/1"
     refused = await operator.part(f"{base}/extend-preview?minutes=60&version=1")
-    assert "Shorter extensions do not fit either." in refused
+    assert "The shorter extensions offered here do not fit either." in refused
+    shortest = await operator.part(f"{base}/extend-preview?minutes=15&version=1")
+    assert "It does not fit." in shortest
+    assert "shorter" not in shortest, "none was checked"
     later += timedelta(minutes=40)
     await operator.send(f"/bookings/{other.id}/classes/1/move", {"start": f"{later:%Y-%m-%dT%H:%M}"})
     refused = await operator.part(f"{base}/extend-preview?minutes=60&version=1")

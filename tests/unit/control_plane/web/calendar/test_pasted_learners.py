@@ -45,6 +45,8 @@ async def test_names_keep_their_commas(plane: TestPlane) -> None:
     [
         ("ann@x.org\nANN@x.org", "ANN@x.org is named twice"),
         ("ann@x.org ben@x.org", "ann@x.org ben@x.org: must be one name or e-mail address"),
+        ("ann@x.org, bob", "ann@x.org, bob: must be one name or e-mail address"),
+        ("Anna Lee (ann@x.org)", "Anna Lee (ann@x.org): must be one name or e-mail address"),
         ("ann@x.org Ben <ben@x.org>", "must be one name or e-mail address"),
         ("Ann, ann@x.org, Ben, ben@x.org", "must be one name or e-mail address"),
         ("a\nb\nc\nd", "4 are given for 3 seats"),
