@@ -70,10 +70,9 @@ def test_all_invariants_hold(number: int, part: Callable[[int], Part]) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", ["lecture-1", "lecture-847"])
-def test_thirty_seats_are_ready_in_time(seed: str) -> None:
-    """In the second, CML answers nothing for minutes, and thirteen labs fail before the class begins."""
-    process = simulate("--seed", seed)
+def test_thirty_seats_are_ready_in_time() -> None:
+    """CML is silent for minutes, and 13 labs fail before the class begins. More of them: `make sim LECTURES=1`."""
+    process = simulate("--seed", "lecture-847")
     assert process.returncode == 0, process.stdout + process.stderr
     assert "30 seats, 30 of them ready 5 minutes before the start (100.00 %)" in process.stdout
 

@@ -49,7 +49,7 @@ class ControlPlane:
         try:
             headers = {"Authorization": f"Bearer {token}", **options.pop("headers", {})}
             url = f"http://127.0.0.1:{self.port}{path}"
-            return httpx.request(method, url, headers=headers, timeout=30, **options)
+            return httpx.request(method, url, headers=headers, timeout=30, verify=False, **options)
         except httpx.TransportError:
             return httpx.Response(0)
 

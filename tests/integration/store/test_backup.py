@@ -43,7 +43,9 @@ class Plane:
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             headers = {"Authorization": f"Bearer {ADMIN}"}
-            return httpx.request(method, f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=30, **options)
+            return httpx.request(
+                method, f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=30, verify=False, **options
+            )
         except httpx.TransportError:
             return httpx.Response(0)
 

@@ -136,7 +136,7 @@ def test_a_control_plane_continues_from_a_backup_that_was_made_during_writes(
 
 def ask(plane: ControlPlaneProcess, method: str, path: str, **options: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {ADMIN}"}
-    return httpx.request(method, f"{plane.url}{path}", headers=headers, timeout=60, **options)
+    return httpx.request(method, f"{plane.url}{path}", headers=headers, timeout=60, verify=False, **options)
 
 
 def create(plane: ControlPlaneProcess, name: str) -> None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from tests.support.servers.etcd import free_ports
@@ -62,10 +63,22 @@ class Shell:
             self.running = subprocess.Popen(
                 ["bash", "-c", command], env=self.env, cwd=self._folder, stdout=log, stderr=log, start_new_session=True
             )
-        wait_until(lambda: self.tried("lcm fleet").returncode == 0, f"{command} responds")
+        wait_until(lambda: self.items() is not None, f"{command} responds")
+        self.run("lcm fleet")
+
+    def items(self) -> list[dict[str, Any]] | None:
+        """The workers; None while nobody responds. Each command of a shell would take a second of the processor."""
+        try:
+            token = Path(self.env["LCM_DATA_DIR"], "admin.token").read_text(encoding="utf-8").strip()
+            url = f"http://127.0.0.1:{self.env[PORTS[0]]}/api/workers"
+            answer = httpx.get(url, headers={"Authorization": f"Bearer {token}"}, timeout=60, verify=False)
+        except (OSError, httpx.HTTPError):
+            return None
+        found: list[dict[str, Any]] | None = answer.json()["items"] if answer.status_code == 200 else None
+        return found
 
     def until(self, status: str) -> None:
-        wait_until(lambda: self.json("lcm workers get kept")["status"] == status, f"the worker is {status}")
+        wait_until(lambda: [each["status"] for each in self.items() or ()] == [status], f"the worker is {status}")
 
     def end(self) -> None:
         if self.running is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.run.suspension import suspend
 from tests.support.servers.etcd import free_ports
@@ -121,6 +122,14 @@ class LcmProcess:
             return error.code, json.load(error)
         except OSError:
             return 0, None
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of the samples with this name and these labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as response:
+            lines = response.read().decode().splitlines()
+        wanted = "".join(f"{line}\n" for line in lines if line.startswith(name))  # parsing all takes long
+        samples = [sample for family in text_string_to_metric_families(wanted) for sample in family.samples]
+        return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
 
     @property
     def is_leader(self) -> bool:

@@ -7,9 +7,6 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
-from prometheus_client.parser import text_string_to_metric_families
-
 from tests.support.real.worker_platform import real_platform
 from tests.support.servers.processes import wait_until
 
@@ -28,12 +25,6 @@ def pollers(process: LcmProcess) -> set[int]:
             if b"poller_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.add(int(pid))
     return found
-
-
-def metric(process: LcmProcess, name: str, **labels: str) -> float:
-    text = httpx.get(f"http://127.0.0.1:{process.port}/metrics", timeout=60).text
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
 
 
 def ready_since(platform: RealPlatform, worker_id: str) -> str:
@@ -57,7 +48,7 @@ def until_replaced(process: LcmProcess, old: int) -> int:
 
 def polls(process: LcmProcess) -> float:
     """How often statistics of CML servers were read."""
-    return metric(process, "lcm_cml_calls_total", operation="system_stats", outcome="ok")
+    return process.metric("lcm_cml_calls_total", operation="system_stats", outcome="ok")
 
 
 def test_a_poller_is_replaced_and_its_server_stays_ready(tmp_path: Path) -> None:
@@ -72,7 +63,7 @@ def test_a_poller_is_replaced_and_its_server_stays_ready(tmp_path: Path) -> None
         second = until_replaced(leader, first)
         os.kill(second, signal.SIGSTOP)
         third = until_replaced(leader, second)
-        assert metric(leader, "lcm_cml_poller_restarts_total") >= 2
+        assert leader.metric("lcm_cml_poller_restarts_total") >= 2
         before = polls(leader)
         wait_until(lambda: polls(leader) > before, "the server is polled again", PATIENCE)
         assert ready_since(platform, worker_id) == since, "it was ready all the time"

@@ -85,7 +85,9 @@ class Platform:
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             url = f"http://127.0.0.1:{self.port}{path}"
-            return httpx.request(method, url, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=60, **options)
+            return httpx.request(
+                method, url, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=60, verify=False, **options
+            )
         except httpx.TransportError:
             return httpx.Response(0)
 
@@ -122,7 +124,7 @@ def platform(
 
 def admin(process: LcmProcess, method: str, path: str, token: str = ADMIN) -> httpx.Response:
     url = f"http://127.0.0.1:{process.port}/admin/{path}"
-    return httpx.request(method, url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+    return httpx.request(method, url, headers={"Authorization": f"Bearer {token}"}, timeout=60, verify=False)
 
 
 def stop(process: LcmProcess) -> None:
@@ -132,7 +134,7 @@ def stop(process: LcmProcess) -> None:
 
 
 def metrics(process: LcmProcess) -> str:
-    return httpx.get(f"http://127.0.0.1:{process.port}/metrics", timeout=60).text
+    return httpx.get(f"http://127.0.0.1:{process.port}/metrics", timeout=60, verify=False).text
 
 
 def plain_lines(process: LcmProcess) -> list[str]:

@@ -7,9 +7,6 @@ import signal
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import httpx
-from prometheus_client.parser import text_string_to_metric_families
-
 from lcm.cloud.types import InstanceMetrics
 from lcm.controllers.worker.readers.directory import Reader, choose_reader
 from lcm.core import clock
@@ -26,20 +23,14 @@ PATIENCE = 300.0
 CPU = 41.5
 
 
-def metric(process: LcmProcess, name: str, **labels: str) -> float:
-    text = httpx.get(f"http://127.0.0.1:{process.port}/metrics", timeout=60).text
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
-
-
 def polls(process: LcmProcess) -> float:
     """How often this process has read the statistics of CML servers."""
-    return metric(process, "lcm_cml_calls_total", operation="system_stats", outcome="ok")
+    return process.metric("lcm_cml_calls_total", operation="system_stats", outcome="ok")
 
 
 def batches(process: LcmProcess) -> float:
     """How often this process has read metrics of CloudWatch."""
-    return metric(process, "lcm_aws_calls_total", operation="GetMetricData", outcome="ok")
+    return process.metric("lcm_aws_calls_total", operation="GetMetricData", outcome="ok")
 
 
 def until_reads(process: LcmProcess, what: str) -> None:
@@ -113,24 +104,24 @@ def test_replicas_share_the_servers_and_replace_each_other(tmp_path: Path) -> No
         leader = platform.until_led()
         (standby,) = [process for process in platform.controllers.values() if process is not leader]
         workers = workers_for_both(platform)
-        wait_until(lambda: metric(leader, "lcm_cml_readers") == 2, "the leader knows both readers", PATIENCE)
+        wait_until(lambda: leader.metric("lcm_cml_readers") == 2, "the leader knows both readers", PATIENCE)
         until_each_has_one_reader(platform, workers, standby, leader)
         publish_metrics(platform, workers)
         until_sampled(platform, workers, "what both read is recorded")
-        assert metric(leader, "lcm_cloudwatch_reads_total", by="other") > 0
+        assert leader.metric("lcm_cloudwatch_reads_total", by="other") > 0
         since = never_unready_since(platform, workers)
 
         standby.signal(signal.SIGSTOP)
-        wait_until(lambda: metric(leader, "lcm_cml_readers") == 1, "the suspended standby is not used", PATIENCE)
+        wait_until(lambda: leader.metric("lcm_cml_readers") == 1, "the suspended standby is not used", PATIENCE)
         until_reads(leader, "the leader reads all")
         until_sampled(platform, workers, "what the suspended standby was to read is late, not missing")
         standby.signal(signal.SIGCONT)
-        wait_until(lambda: metric(leader, "lcm_cml_readers") == 2, "the standby is back", PATIENCE)
+        wait_until(lambda: leader.metric("lcm_cml_readers") == 2, "the standby is back", PATIENCE)
         until_reads(standby, "the standby reads its part again")
 
         standby.signal(signal.SIGKILL)
         standby.wait()
-        wait_until(lambda: metric(leader, "lcm_cml_readers") == 1, "the killed standby is gone", PATIENCE)
+        wait_until(lambda: leader.metric("lcm_cml_readers") == 1, "the killed standby is gone", PATIENCE)
         until_reads(leader, "the leader reads all again")
         until_sampled(platform, workers, "what the killed standby was to read is late, not missing")
         platform.start_controller(standby.name)
@@ -143,7 +134,7 @@ def test_replicas_share_the_servers_and_replace_each_other(tmp_path: Path) -> No
         assert platform.until_another_leads(leader) is standby
         until_reads(standby, "the new leader reads all")
         platform.start_controller(leader.name)
-        wait_until(lambda: metric(standby, "lcm_cml_readers") == 2, "the former leader is a reader", PATIENCE)
+        wait_until(lambda: standby.metric("lcm_cml_readers") == 2, "the former leader is a reader", PATIENCE)
         until_reads(leader, "the former leader reads its part")
         until_sampled(platform, workers, "what both read is recorded again")
 
@@ -151,12 +142,12 @@ def test_replicas_share_the_servers_and_replace_each_other(tmp_path: Path) -> No
         assert platform.until_another_leads(standby) is leader
         until_reads(leader, "the leader reads all while the former one is suspended")
         standby.signal(signal.SIGCONT)
-        wait_until(lambda: metric(leader, "lcm_cml_readers") == 2, "the suspended leader is a reader", PATIENCE)
+        wait_until(lambda: leader.metric("lcm_cml_readers") == 2, "the suspended leader is a reader", PATIENCE)
         until_reads(standby, "the suspended leader reads its part")
         until_sampled(platform, workers, "what both read is recorded in the third term")
         assert never_unready_since(platform, workers) == since, "no change of leader made them unready"
 
         standby.signal(signal.SIGTERM)
         standby.wait()
-        wait_until(lambda: metric(leader, "lcm_cml_readers") == 1, "who leaves is not used", PATIENCE)
+        wait_until(lambda: leader.metric("lcm_cml_readers") == 1, "who leaves is not used", PATIENCE)
         until_reads(leader, "the last one reads all")
