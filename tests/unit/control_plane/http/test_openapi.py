@@ -66,6 +66,13 @@ async def test_the_role_it_names_is_the_one_that_is_checked(document: dict[str, 
             assert operation["description"].endswith(f"Requires the role {needed.value}{more}.")
 
 
+async def test_what_takes_an_idempotency_key_may_conflict(document: dict[str, Any]) -> None:
+    """A key that was used for another request is a 409."""
+    for method, path, operation in operations(document):
+        takes_key = any(each["name"].lower() == "idempotency-key" for each in operation.get("parameters", ()))
+        assert not takes_key or "409" in operation["responses"], (method, path)
+
+
 async def test_everything_is_described(document: dict[str, Any]) -> None:
     for method, path, operation in operations(document):
         assert operation["description"], (method, path)

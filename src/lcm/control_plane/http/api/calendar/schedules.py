@@ -74,7 +74,7 @@ async def edit_schedule(
     return _tagged(response, await get_services(request).schedules.edit(caller, schedule_id, body, if_match, key))
 
 
-@router.delete("/{schedule_id}", responses=error_responses(404, 412))
+@router.delete("/{schedule_id}", responses=error_responses(404, 409, 412))
 async def delete_schedule(
     request: Request, caller: Operator, schedule_id: ScheduleId, if_match: IfMatchDep, key: IdempotencyKeyDep
 ) -> Schedule:
