@@ -130,6 +130,7 @@ def test_a_check_that_is_under_way_or_fails_is_said(
     dialog = page.get_by_role("dialog")
     preview = dialog.get_by_role("region", name="Does it fit?")
     expect(preview).to_contain_text("It fits")
+    _until_checked(page)
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -139,13 +140,14 @@ def test_a_check_that_is_under_way_or_fails_is_said(
     dialog.get_by_label("New start").fill(f"{day}T10:00")
     expect(preview).to_contain_text("Checking…")
     expect(preview).to_have_attribute("aria-busy", "true")
-    held[0].abort()
+    _nth(page, held, 0).abort()
     expect(preview).to_contain_text("no connection to the server")
     expect(preview).not_to_contain_text("Checking…")
     expect(preview).not_to_contain_text("It fits")
     page.unroute("**/move-preview?*")
     page.evaluate("document.dispatchEvent(new CustomEvent('lcm:reconnected'))")
     expect(preview).to_contain_text("It fits")
+    _until_checked(page)
     page.route("**/move-preview?*", lambda route: route.fulfill(status=500, body=""))
     dialog.get_by_label("New start").fill(f"{day}T11:00")
     expect(preview).to_contain_text("could not check")
@@ -171,11 +173,11 @@ def test_a_check_that_waits_for_another_is_under_way_until_it_is_answered(
     expect(preview).to_contain_text("Checking…")
     dialog.get_by_label("New start").fill(f"{day}T10:00")  # is checked when the first response is shown
     with page.expect_request("**/move-preview?*10%3A00*"):
-        held[0].continue_()
+        _nth(page, held, 0).continue_()
     expect(preview).to_contain_text("It fits")
     expect(preview).to_contain_text("Checking…")
     expect(preview).to_have_attribute("aria-busy", "true")
-    held[1].abort()
+    _nth(page, held, 1).abort()
     expect(preview).not_to_contain_text("Checking…")
 
 
@@ -209,6 +211,20 @@ def _times(preview: Locator) -> list[datetime]:
     times = preview.locator(".yours time")
     expect(times).to_have_count(2)
     return [datetime.fromisoformat(each.get_attribute("datetime") or "") for each in times.all()]
+
+
+def _nth(page: Page, held: list[Route], number: int) -> Route:
+    """A held request, once the browser has sent it: that it is being checked is said a moment before."""
+    for _ in range(9000):
+        if len(held) > number:
+            return held[number]
+        page.wait_for_timeout(10)
+    raise AssertionError(f"{len(held)} requests were sent")
+
+
+def _until_checked(page: Page) -> None:
+    """No check is under way or waits: one that begins is the next one. A dialog that is opened may check twice."""
+    expect(page.locator("#check:not(.htmx-request)")).to_be_attached()
 
 
 def _warm_up(booking: dict[str, Any]) -> timedelta:
