@@ -35,11 +35,11 @@ _OPEN = Where(any_of={"status": [status.value for status in OPEN_STATUSES]})
 
 
 async def read_snapshot(
-    store: Store, scaling: ScalingSettings, now: datetime, default_region: str = "", *, licensed: bool = False
+    store: Store, scaling: ScalingSettings, now: datetime, default_region: str = "", *, licensed: bool | None = None
 ) -> BookedCapacitySnapshot:
     """What classes will take, and the workers of their regions. Without bookings no worker is read.
 
-    `licensed`: whether workers that are launched get a license.
+    `licensed`: whether workers that are launched get a license; None if it is of no interest.
     """
     booked = await read_booked(store, now, FOREVER)
     workers: dict[str, LiveWorker] = {}

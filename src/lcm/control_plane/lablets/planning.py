@@ -60,9 +60,7 @@ class SchedulingInputs:
 
     def outcomes(self, context: ControlPlaneContext, plan: SchedulingPlan) -> list[ScaleUpOutcome]:
         """What follows from the needs of a plan."""
-        limits = ScaleUpLimits(
-            context.regions[0], self.settings.scaling.max_workers_per_region, context.scale_up_license is not None
-        )
+        limits = ScaleUpLimits(context.regions[0], self.settings.scaling.max_workers_per_region)
         return scale_up_outcomes(plan.needs, self.workers, self.templates, limits)
 
 

@@ -15,7 +15,7 @@ from lcm.core.text import single_line
 from lcm.model.lablet.placement import FOREVER, lablet_end
 from lcm.model.lablet.scheduling.capacity import is_arriving
 from lcm.model.lablet.scheduling.planner import NO_CAPACITY, arriving_worker_reason
-from lcm.model.lablet.scheduling.scale_up import lacks_license
+from lcm.model.lablet.scheduling.template_choice import lacks_license
 from lcm.model.worker.requests import ScaleUpRequest
 
 if TYPE_CHECKING:

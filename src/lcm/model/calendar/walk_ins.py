@@ -33,7 +33,9 @@ class BookedCapacitySnapshot(LenientModel):
     )
     max_workers_per_region: int = 0
     license_pool: int | None = None
-    launches_licensed: bool = Field(default=False, description="Whether a worker that is launched takes a license.")
+    launches_licensed: bool | None = Field(
+        default=None, description="Whether a worker that is launched takes a license; null if it is not known."
+    )
     default_region: str = ""
 
 
@@ -47,7 +49,7 @@ class WalkInRoom:
         self._now = now
         self._workers = dict(snapshot.workers)
         self._limits = BookingLimits(snapshot.max_workers_per_region, snapshot.license_pool)
-        self._launches_licensed = snapshot.launches_licensed
+        self._launches_licensed = bool(snapshot.launches_licensed)
         self.default_region = snapshot.default_region
         self._booked = [each for each in snapshot.booked if each.end > now]
         self._templates = {(each.region, each.template) for each in self._booked}

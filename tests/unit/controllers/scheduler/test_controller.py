@@ -16,7 +16,7 @@ from lcm.model.access import Role
 from lcm.model.lablet.record import Lablet, Placement, PlacementBatch, PlacementRequest
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.requests import HoldRequest
-from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 from tests.support.records.placement import CML_READY, a_capacity, a_ready_worker, needs
 from tests.support.virtual.control_plane import SYSTEM
 from tests.support.virtual.scheduling import SchedulingScene, start_scheduling_scene
@@ -231,23 +231,29 @@ async def test_a_need_is_requested_once() -> None:
         await scene.check_books()
 
 
-async def test_only_one_worker_is_launched_if_it_gets_no_license() -> None:
-    """The first worker shows that launched workers get no license token, so no more are launched."""
+async def test_no_worker_is_launched_for_a_license_that_it_would_not_get() -> None:
+    """A host is paid by the hour: without SCALE_UP_LICENSE_TOKEN not even one is launched to find that out."""
     async with start_scheduling_scene() as scene:
         await scene.verified()
-        await scene.define(requirements=needs(cpu=0.5, memory=2))
+        await scene.define(requirements=needs(cpu=0.25, memory=0.5))
+        await scene.define("free", needs(cpu=0.25, memory=0.5, license=False))
         await scene.start()
-        await scene.make(5)
+        await scene.make()
         await asyncio.sleep(300)
+        assert not await scene.workers()
+        assert scene.request_count("scale-up") == 0
+        for lablet in await scene.lablets():
+            assert "a new worker would not be suitable: it would have no license" in _reason(lablet)
+            assert "SCALE_UP_LICENSE_TOKEN" in _reason(lablet)
+        await scene.make(definition="free")
+        await asyncio.sleep(60)
         [worker] = await scene.workers()
         assert not worker.has_license_token
-        assert Counter("SCALE_UP_LICENSE_TOKEN" in _reason(lablet) for lablet in await scene.lablets()) == {
-            True: 4,
-            False: 1,
-        }
-        await scene.alter(worker.id, lambda each: each.model_copy(update={"has_license_token": True}))
+        registered = {"has_license_token": True, "license_status": LicenseStatus.REGISTERED}
+        await scene.alter(worker.id, lambda each: _come_up(each.model_copy(update=registered)))
         await asyncio.sleep(60)
-        assert len(await scene.workers()) == 2
+        assert await scene.statuses() == {SCHEDULED: 2}, "a license that a person gives to a worker is used"
+        assert len(await scene.workers()) == 1
 
 
 async def test_released_capacity_is_used_at_once() -> None:
@@ -273,7 +279,7 @@ async def test_a_requested_worker_counts_at_once() -> None:
     """The next cycle runs before the workers are read again."""
     async with start_scheduling_scene(SchedulerConfig(scale_up_cooldown=0)) as scene:
         await scene.verified()
-        await scene.define()
+        await scene.define(requirements=needs(license=False))
         scheduler = await scene.start()
         await scene.make(1)
         while not scene.request_count("/status"):
@@ -370,7 +376,7 @@ async def test_a_paused_worker_is_resumed() -> None:
 async def test_a_lost_scale_up_worker_is_replaced() -> None:
     async with start_scheduling_scene() as scene:
         await scene.verified()
-        await scene.define()
+        await scene.define(requirements=needs(license=False))
         await scene.start()
         await scene.make()
         await asyncio.sleep(10)
@@ -385,7 +391,7 @@ async def test_a_lost_scale_up_worker_is_replaced() -> None:
 async def test_a_lost_response_yields_no_second_worker() -> None:
     async with start_scheduling_scene() as scene:
         await scene.verified()
-        await scene.define()
+        await scene.define(requirements=needs(license=False))
         await scene.start("one")
         scene.wires["one"].die("after", "POST /api/internal/workers/scale-up")
         await scene.make()

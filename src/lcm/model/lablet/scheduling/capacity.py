@@ -30,6 +30,7 @@ from lcm.model.lablet.placement import (
     with_lablet,
 )
 from lcm.model.lablet.record import LabletRequirements, Rejection
+from lcm.model.lablet.scheduling.template_choice import lacks_license
 from lcm.model.worker.conditions import ConditionType, is_condition_true
 from lcm.model.worker.status import LAUNCHING_STATUSES, DesiredStatus, LicenseStatus, WorkerStatus
 from lcm.model.worker.template import Allocation
@@ -174,8 +175,11 @@ class CandidateIndex:
         may_resume: Callable[[Worker], bool] = lambda _worker: False,
         schedules: Sequence[Schedule] = (),
         booked: BookedCapacitySnapshot = NOTHING_BOOKED,
+        *,
+        launches_licensed: bool = True,
     ) -> None:
         self._now = now
+        self._launches_licensed = launches_licensed
         self._room = WalkInRoom(booked, now)
         self._ports = ports
         self.workers = {worker.id: worker for worker in sorted(workers, key=lambda each: each.id)}
@@ -371,6 +375,8 @@ class CandidateIndex:
             return booked
         if worker.status is WorkerStatus.RUNNING and (health := check_health(worker, shape.until)) is not None:
             return health  # another one leaves its host with its start
+        if shape.requirements.license and not self._launches_licensed and lacks_license(worker):
+            return check_license(worker, shape.requirements)  # also before it is ready: nobody gave it a token
         return future_rejection_reason(
             worker, shape.requirements, taken=taken, aws_region=shape.aws_region, ports=self._ports, team=shape.team
         )

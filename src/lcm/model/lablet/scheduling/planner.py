@@ -13,7 +13,7 @@ from lcm.model.calendar.schedule import first_boundary
 from lcm.model.calendar.walk_ins import NOTHING_BOOKED, BookedCapacitySnapshot
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
 from lcm.model.lablet.scheduling.capacity import CandidateIndex, FreeCapacity, LabletShape
-from lcm.model.lablet.scheduling.template_choice import TemplateChoice, TemplateSelector
+from lcm.model.lablet.scheduling.template_choice import TemplateChoice, TemplateSelector, registers_itself
 from lcm.model.worker.template import Allocation
 
 if TYPE_CHECKING:
@@ -216,8 +216,13 @@ class Planner:
         self.plan, due = split_pending(pending, now, config)
         present = sorted(workers, key=lambda each: each.id)
         self._config = config
-        self._templates = TemplateSelector(templates, present, now, config.ports, schedules)
-        self._candidates = CandidateIndex(present, now, config.ports, self._may_resume, schedules, booked)
+        self._licensed = booked.launches_licensed is not False or any(map(registers_itself, present))
+        self._templates = TemplateSelector(
+            templates, present, now, config.ports, schedules, launches_licensed=self._licensed
+        )
+        self._candidates = CandidateIndex(
+            present, now, config.ports, self._may_resume, schedules, booked, launches_licensed=self._licensed
+        )
         if due:
             self.plan.wake_at(first_boundary(schedules, now), now)
         self._choices: dict[LabletShape, TemplateChoice] = {}
@@ -308,7 +313,10 @@ class Planner:
         for requested in self._requested:
             if shape in requested.shapes:
                 continue
-            suits = requested.resumed is None or self._candidates.would_fit(requested.resumed, shape)
+            if requested.resumed is None:
+                suits = self._licensed or not shape.requirements.license
+            else:
+                suits = self._candidates.would_fit(requested.resumed, shape)
             near = shape.aws_region in (None, requested.aws_region)
             suits = suits and self._candidates.has_time(requested.worker_id, shape)
             if near and suits and requested.capacity.fits(shape.requirements, self._config.ports):

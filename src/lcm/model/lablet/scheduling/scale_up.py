@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lcm.model.formatting import count_with_verb
-from lcm.model.lablet.scheduling.template_choice import will_be_licensed
-from lcm.model.worker.status import WorkerOrigin
+from lcm.model.lablet.scheduling.template_choice import lacks_license
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScaleUpLimits:
-    """What bounds scale-up. `licensed`: whether workers that it launches get a license token."""
+    """What bounds scale-up."""
 
     default_region: str
     max_workers_per_region: int
-    licensed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,6 @@ def max_workers_refusal(region: str, present: int, maximum: int) -> str | None:
     return f"{count_with_verb(present, 'worker')} in {region} and MAX_WORKERS_PER_REGION is {maximum}"
 
 
-def lacks_license(worker: Worker) -> bool:
-    """Whether scale-up launched the worker and it will get no license."""
-    return worker.origin is WorkerOrigin.SCALE_UP and not will_be_licensed(worker)
-
-
 def scale_up_outcomes(
     needs: Sequence[CapacityNeed],
     workers: Sequence[Worker],
@@ -74,12 +67,12 @@ def scale_up_outcomes(
     by_name = {template.name: template for template in templates}
     present = Counter(worker.aws_region for worker in workers)
     outcomes: list[ScaleUpOutcome] = []
-    unlicensed = False  # the first worker shows that launched workers get no license: more of them would be useless
+    unlicensed = False  # a worker that is resumed has no license: more of them would be useless
     for need in needs:
         region = need.aws_region or limits.default_region
         template = by_name.get(need.template)
         if need.licensed and unlicensed:
-            outcomes.append(ScaleUpOutcome(need, region, template, refusal="a launched worker would get no license"))
+            outcomes.append(ScaleUpOutcome(need, region, template, refusal="another worker would get no license"))
             continue
         existing = by_need.get(need.key)
         if existing is not None:
@@ -92,6 +85,6 @@ def scale_up_outcomes(
             refusal = max_workers_refusal(region, present[region], limits.max_workers_per_region) or ""
             present[region] += not refusal
         if not refusal:
-            unlicensed = unlicensed or (not limits.licensed if resumed is None else lacks_license(resumed))
+            unlicensed = unlicensed or (resumed is not None and lacks_license(resumed))
         outcomes.append(ScaleUpOutcome(need, region, template, resumed, refusal))
     return outcomes

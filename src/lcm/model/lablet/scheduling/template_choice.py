@@ -53,6 +53,17 @@ def will_be_licensed(worker: Worker) -> bool:
     return worker.has_license_token or worker.license_status is LicenseStatus.REGISTERED
 
 
+def lacks_license(worker: Worker) -> bool:
+    """Whether scale-up launched the worker and it will get no license."""
+    return worker.origin is WorkerOrigin.SCALE_UP and not will_be_licensed(worker)
+
+
+def registers_itself(worker: Worker) -> bool:
+    """Whether its CML is registered without a token of LCM, as some images do at the first boot."""
+    made = worker.template_name is not None
+    return made and worker.license_status is LicenseStatus.REGISTERED and not worker.has_license_token
+
+
 def failed_launch(workers: Iterable[Worker], template_name: str, aws_region: str | None, now: datetime) -> str | None:
     """A launch that failed permanently would fail again: an operator has to resolve it first.
 
@@ -90,6 +101,8 @@ class TemplateSelector:
         now: datetime,
         ports: PortRange,
         schedules: Sequence[Schedule] = (),
+        *,
+        launches_licensed: bool = True,
     ) -> None:
         self._all = tuple(templates)
         enabled = [template for template in self._all if template.enabled]
@@ -97,6 +110,7 @@ class TemplateSelector:
         self._now = now
         self._ports = ports
         self._schedules = schedules
+        self._launches_licensed = launches_licensed
         self._made_from: dict[str, list[Worker]] = defaultdict(list)
         for worker in sorted(workers, key=lambda each: (each.created_at, each.id), reverse=True):
             if worker.template_name is not None:
@@ -157,8 +171,15 @@ class TemplateSelector:
         return None
 
     def _license_problem(self, requirements: LabletRequirements) -> str | None:
-        """The newest launched worker has no license and will get none, and neither would another."""
-        if not requirements.license or self._newest is None:
+        """A new worker would get no license: none is configured, or the newest has none and will get none."""
+        if not requirements.license:
+            return None
+        if not self._launches_licensed:
+            return (
+                "a new worker would not be suitable: it would have no license; "
+                "set SCALE_UP_LICENSE_TOKEN, or give a worker a license token"
+            )
+        if self._newest is None:
             return None
         name = self._newest.name
         wait = overdue_wait(self._newest.conditions)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lcm.model.calendar.schedule import Schedule, WorkerSelector
+from lcm.model.calendar.walk_ins import BookedCapacitySnapshot
 from lcm.model.lablet import placement
 from lcm.model.lablet.ports import PortRange
 from lcm.model.lablet.record import Lablet, Placement
@@ -453,6 +454,49 @@ def test_an_unsuitable_template_is_not_launched(worker: Worker, wish: LabletRequ
     assert not made.needs
     assert not made.unplaceable
     assert word in waits(made)["l-0001"][1]
+
+
+@pytest.mark.parametrize(
+    ("told", "license_needed", "requested"),
+    [
+        ({"launches_licensed": False}, True, 0),
+        ({"launches_licensed": False}, False, 1),
+        ({"launches_licensed": True}, True, 1),
+        ({}, True, 1),  # the control plane of the previous version does not say it
+    ],
+)
+def test_nothing_is_launched_that_would_lack_the_license(
+    told: dict[str, bool], license_needed: bool, requested: int
+) -> None:
+    booked = BookedCapacitySnapshot.model_validate(told)
+    lablet = a_lablet(1, needs(license=license_needed))
+    made = make_plan([lablet], [], [BOX], now=NOW, config=RULES, booked=booked)
+    assert len(made.needs) == requested
+    if not requested:
+        assert "set SCALE_UP_LICENSE_TOKEN, or give a worker a license token" in waits(made)["l-0001"][1]
+
+
+def test_an_image_that_registers_itself_is_launched_without_a_token() -> None:
+    """Another worker shows it: LCM gave it no token, and its CML is registered."""
+    booked = BookedCapacitySnapshot(launches_licensed=False)
+    full = launched(1, has_license_token=False, allocation=Allocation(cpu_cores=8))
+    made = make_plan([a_lablet(1)], [full], [BOX], now=NOW, config=RULES, booked=booked)
+    assert len(made.needs) == 1
+
+
+def test_a_lablet_does_not_wait_for_a_worker_that_will_have_no_license() -> None:
+    """Otherwise it would take the place of one that needs none, for which another worker would be launched."""
+    booked = BookedCapacitySnapshot(launches_licensed=False)
+    starting = launched(
+        1, status=WorkerStatus.STARTING, license_status=LicenseStatus.UNREGISTERED, has_license_token=False
+    )
+    licensed, free = a_lablet(1, needs(cpu=6)), a_lablet(2, needs(cpu=4, license=False))
+    for workers in ([starting], []):
+        made = make_plan([licensed, free], workers, [BOX], now=NOW, config=RULES, booked=booked)
+        assert "it would have no license" in waits(made)["l-0001"][1]
+        assert [each.lablet.id for need in made.needs for each in need.lablets] == ([] if workers else ["l-0002"])
+    waiting = make_plan([licensed, free], [starting], [BOX], now=NOW, config=RULES, booked=booked)
+    assert waits(waiting)["l-0002"] == ("w-0001", "waiting for worker worker-1 to become ready")
 
 
 def test_another_template_is_used_if_the_cheapest_is_unsuitable() -> None:
