@@ -20,6 +20,7 @@ from lcm.cloud.simulated.faults import ExternalAction, ExternalChange
 from lcm.cloud.types import INSTALLATION_TAG, WORKER_TAG
 from lcm.control_plane.fleet.system import FleetCostCollector
 from lcm.core import clock
+from lcm.core.controller.config import ReconciliationConfig
 from lcm.http.exposition import render_metrics
 from lcm.model.access import Role
 from lcm.model.worker.cost import MICRO, HourlyCost, fleet_cost
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from lcm.model.worker.status import WorkerStatus
 
 REGION = "eu-west-1"
-STEPS, STEP, SOON = 14, 6_180, 11
+STEPS, STEP, SOON = 14, 3_090, 11
 
 
 async def test_the_cost_is_the_same_number_by_every_way_while_the_fleet_changes() -> None:
     """worker-lifecycle.md#cost: leaked instances too, while they are known."""
-    async with a_fleet(report_interval=600.0) as fleet:
+    async with a_fleet(report_interval=600.0, config=ReconciliationConfig(interval_seconds=60.0)) as fleet:
         await fleet.start()
         visitor = await signed_in(fleet.plane, Role.VIEWER)
         seen: set[HourlyCost] = set()

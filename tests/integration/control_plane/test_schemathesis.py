@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from schemathesis.schemas import BaseSchema
     from starlette.types import Receive, Scope, Send
 
-EXAMPLES = 12
+EXAMPLES = 6
 LEADERSHIP = "/api/internal/leadership"
 SIGN_IN = "POST /api/session"
 
