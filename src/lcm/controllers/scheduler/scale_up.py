@@ -90,7 +90,7 @@ class ScaleUpRequester:
         waiting: list[WaitingLablet] = []
         workers: list[Worker] = []
         for need in needs:
-            # The first one showed that launched workers get no license: more of them would be useless.
+            # A control plane that did not say that it gives no license: the first one shows it.
             useless = need.licensed and any(map(lacks_license, workers))
             worker = None if useless else await self._request_one(need, time)
             if worker is not None:

@@ -132,7 +132,9 @@ def _license_rejection_reason(worker: Worker, requirements: LabletRequirements) 
     missing = check_license(worker, requirements)
     if missing is None or worker.license_status is LicenseStatus.REGISTERING:
         return None
-    expected = worker.has_license_token or not worker.ready
+    # Before LCM has seen its CML, one that a person launched or found may be registered already.
+    unseen = worker.cml_version is None and not lacks_license(worker)
+    expected = worker.has_license_token or (unseen and not worker.ready)
     return None if expected and worker.license_status not in _LICENSE_LOST else missing
 
 
@@ -175,11 +177,8 @@ class CandidateIndex:
         may_resume: Callable[[Worker], bool] = lambda _worker: False,
         schedules: Sequence[Schedule] = (),
         booked: BookedCapacitySnapshot = NOTHING_BOOKED,
-        *,
-        launches_licensed: bool = True,
     ) -> None:
         self._now = now
-        self._launches_licensed = launches_licensed
         self._room = WalkInRoom(booked, now)
         self._ports = ports
         self.workers = {worker.id: worker for worker in sorted(workers, key=lambda each: each.id)}
@@ -375,8 +374,6 @@ class CandidateIndex:
             return booked
         if worker.status is WorkerStatus.RUNNING and (health := check_health(worker, shape.until)) is not None:
             return health  # another one leaves its host with its start
-        if shape.requirements.license and not self._launches_licensed and lacks_license(worker):
-            return check_license(worker, shape.requirements)  # also before it is ready: nobody gave it a token
         return future_rejection_reason(
             worker, shape.requirements, taken=taken, aws_region=shape.aws_region, ports=self._ports, team=shape.team
         )

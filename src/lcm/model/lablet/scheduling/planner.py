@@ -13,7 +13,7 @@ from lcm.model.calendar.schedule import first_boundary
 from lcm.model.calendar.walk_ins import NOTHING_BOOKED, BookedCapacitySnapshot
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
 from lcm.model.lablet.scheduling.capacity import CandidateIndex, FreeCapacity, LabletShape
-from lcm.model.lablet.scheduling.template_choice import TemplateChoice, TemplateSelector, registers_itself
+from lcm.model.lablet.scheduling.template_choice import TemplateChoice, TemplateSelector
 from lcm.model.worker.template import Allocation
 
 if TYPE_CHECKING:
@@ -216,13 +216,11 @@ class Planner:
         self.plan, due = split_pending(pending, now, config)
         present = sorted(workers, key=lambda each: each.id)
         self._config = config
-        self._licensed = booked.launches_licensed is not False or any(map(registers_itself, present))
+        self._launches_licensed = booked.launches_licensed
         self._templates = TemplateSelector(
-            templates, present, now, config.ports, schedules, launches_licensed=self._licensed
+            templates, present, now, config.ports, schedules, launches_licensed=booked.launches_licensed
         )
-        self._candidates = CandidateIndex(
-            present, now, config.ports, self._may_resume, schedules, booked, launches_licensed=self._licensed
-        )
+        self._candidates = CandidateIndex(present, now, config.ports, self._may_resume, schedules, booked)
         if due:
             self.plan.wake_at(first_boundary(schedules, now), now)
         self._choices: dict[LabletShape, TemplateChoice] = {}
@@ -314,7 +312,7 @@ class Planner:
             if shape in requested.shapes:
                 continue
             if requested.resumed is None:
-                suits = self._licensed or not shape.requirements.license
+                suits = self._launches_licensed is not False or not shape.requirements.license
             else:
                 suits = self._candidates.would_fit(requested.resumed, shape)
             near = shape.aws_region in (None, requested.aws_region)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lcm.model.formatting import count_with_verb
-from lcm.model.lablet.scheduling.template_choice import lacks_license
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,13 +66,9 @@ def scale_up_outcomes(
     by_name = {template.name: template for template in templates}
     present = Counter(worker.aws_region for worker in workers)
     outcomes: list[ScaleUpOutcome] = []
-    unlicensed = False  # a worker that is resumed has no license: more of them would be useless
     for need in needs:
         region = need.aws_region or limits.default_region
         template = by_name.get(need.template)
-        if need.licensed and unlicensed:
-            outcomes.append(ScaleUpOutcome(need, region, template, refusal="another worker would get no license"))
-            continue
         existing = by_need.get(need.key)
         if existing is not None:
             refusal = f"worker {existing.name}, which was requested, is {existing.status}"
@@ -84,7 +79,5 @@ def scale_up_outcomes(
         if resumed is None:
             refusal = max_workers_refusal(region, present[region], limits.max_workers_per_region) or ""
             present[region] += not refusal
-        if not refusal:
-            unlicensed = unlicensed or (resumed is not None and lacks_license(resumed))
         outcomes.append(ScaleUpOutcome(need, region, template, resumed, refusal))
     return outcomes

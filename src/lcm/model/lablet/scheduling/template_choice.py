@@ -58,12 +58,6 @@ def lacks_license(worker: Worker) -> bool:
     return worker.origin is WorkerOrigin.SCALE_UP and not will_be_licensed(worker)
 
 
-def registers_itself(worker: Worker) -> bool:
-    """Whether its CML is registered without a token of LCM, as some images do at the first boot."""
-    made = worker.template_name is not None
-    return made and worker.license_status is LicenseStatus.REGISTERED and not worker.has_license_token
-
-
 def failed_launch(workers: Iterable[Worker], template_name: str, aws_region: str | None, now: datetime) -> str | None:
     """A launch that failed permanently would fail again: an operator has to resolve it first.
 
@@ -102,7 +96,7 @@ class TemplateSelector:
         ports: PortRange,
         schedules: Sequence[Schedule] = (),
         *,
-        launches_licensed: bool = True,
+        launches_licensed: bool | None = None,
     ) -> None:
         self._all = tuple(templates)
         enabled = [template for template in self._all if template.enabled]
@@ -122,7 +116,11 @@ class TemplateSelector:
             and worker.status in _UNLAUNCHED_STATUSES
             and (wait := overdue_wait(worker.conditions)) is not None
         ]
-        launched = [worker for worker in workers if worker.origin is WorkerOrigin.SCALE_UP]
+        launched = [
+            worker
+            for worker in workers
+            if worker.origin is WorkerOrigin.SCALE_UP and (worker.has_license_token or not launches_licensed)
+        ]
         self._newest = max(launched, key=lambda each: (each.created_at, each.id), default=None)
 
     @property
@@ -171,10 +169,13 @@ class TemplateSelector:
         return None
 
     def _license_problem(self, requirements: LabletRequirements) -> str | None:
-        """A new worker would get no license: none is configured, or the newest has none and will get none."""
+        """A new worker would get no license: none is configured, or the newest shows it.
+
+        One without a token shows nothing once there is one for new workers.
+        """
         if not requirements.license:
             return None
-        if not self._launches_licensed:
+        if self._launches_licensed is False:
             return (
                 "a new worker would not be suitable: it would have no license; "
                 "set SCALE_UP_LICENSE_TOKEN, or give a worker a license token"

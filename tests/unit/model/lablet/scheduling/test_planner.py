@@ -308,7 +308,12 @@ def test_lablets_of_different_regions_do_not_share_a_worker() -> None:
         {"status": WorkerStatus.STOPPED},
         {"conditions": ()},
         {"conditions": (), "cml_version": None, "node_definitions": None},
-        {"status": WorkerStatus.STARTING, "license_status": LicenseStatus.UNREGISTERED, "has_license_token": False},
+        {
+            "status": WorkerStatus.STARTING,
+            "license_status": LicenseStatus.UNREGISTERED,
+            "has_license_token": False,
+            "cml_version": None,
+        },
         {"license_status": LicenseStatus.REGISTERING},
         {"license_status": LicenseStatus.UNREGISTERED},
         {"node_definitions": None},
@@ -333,6 +338,7 @@ def test_a_lablet_waits_for_arriving_capacity(changes: dict[str, Any]) -> None:
         {"status": WorkerStatus.STARTING, "allocation": Allocation(cpu_cores=8)},
         {"status": WorkerStatus.STARTING, "cml_version": "2.5"},
         {"status": WorkerStatus.STARTING, "license_status": LicenseStatus.FAILED},
+        {"status": WorkerStatus.STARTING, "license_status": LicenseStatus.UNREGISTERED, "has_license_token": False},
         {"license_status": LicenseStatus.UNREGISTERED, "has_license_token": False},
         {"status": WorkerStatus.STARTING, "capacity": None},
     ],
@@ -476,12 +482,30 @@ def test_nothing_is_launched_that_would_lack_the_license(
         assert "set SCALE_UP_LICENSE_TOKEN, or give a worker a license token" in waits(made)["l-0001"][1]
 
 
-def test_an_image_that_registers_itself_is_launched_without_a_token() -> None:
-    """Another worker shows it: LCM gave it no token, and its CML is registered."""
-    booked = BookedCapacitySnapshot(launches_licensed=False)
-    full = launched(1, has_license_token=False, allocation=Allocation(cpu_cores=8))
-    made = make_plan([a_lablet(1)], [full], [BOX], now=NOW, config=RULES, booked=booked)
-    assert len(made.needs) == 1
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"allocation": Allocation(cpu_cores=8)},
+        {"status": WorkerStatus.STARTING},
+        {"status": WorkerStatus.STOPPED, "desired_status": DesiredStatus.STOPPED, "paused_by_policy": True},
+    ],
+)
+def test_a_worker_from_before_there_was_a_token_keeps_no_licensed_one_from_being_launched(
+    changes: dict[str, Any],
+) -> None:
+    """Nor is it waited for, nor resumed."""
+    old = launched(1, license_status=LicenseStatus.UNREGISTERED, has_license_token=False, **changes)
+    booked = BookedCapacitySnapshot(launches_licensed=True)
+    made = make_plan([a_lablet(1)], [old], [BOX], now=NOW, config=RULES, booked=booked)
+    assert [need.resumes for need in made.needs] == [None]
+
+
+def test_a_registration_that_failed_keeps_another_from_being_launched() -> None:
+    booked = BookedCapacitySnapshot(launches_licensed=True)
+    failed = launched(1, license_status=LicenseStatus.FAILED)
+    made = make_plan([a_lablet(1)], [failed], [BOX], now=NOW, config=RULES, booked=booked)
+    assert not made.needs
+    assert "worker-1 was launched and has no license" in waits(made)["l-0001"][1]
 
 
 def test_a_lablet_does_not_wait_for_a_worker_that_will_have_no_license() -> None:
