@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.store import REGIONS
@@ -270,21 +270,25 @@ async def with_cml(plane: Served, count: int, cml_port: str, without: float) -> 
         report(_name(count, "memory with CML polling, controller"), proc.rss(started.pid), "MiB")
 
 
-async def two_replicas(plane: Served, count: int, cml_port: str) -> None:
-    """The same with a leader and a standby that share the reads."""
-    async with controller(plane, count, cml_port, shared=True) as leader:
+async def several_replicas(plane: Served, count: int, cml_port: str, replicas: int) -> None:
+    """The same with a leader and standbys that share the reads."""
+    async with AsyncExitStack() as stack:
+        leader = await stack.enter_async_context(controller(plane, count, cml_port, shared=True))
         await leader.order("lead")  # before there is another that could win the election
-        async with controller(plane, count, cml_port, shared=True) as standby:
-            await leader.order("share reads")
-            await leader.order("two rounds")
-            both = {"leader": leader, "standby": standby}
-            polled = {name: await one.order("polled") for name, one in both.items()}
-            busy = {name: await asyncio.to_thread(_cpu_seconds_of_all, one.pid) for name, one in both.items()}
-            await asyncio.sleep(REST)
-            for name, one in both.items():
-                used = (await asyncio.to_thread(_cpu_seconds_of_all, one.pid) - busy[name]) * 100 / REST
-                made = _polled(await one.order("polled") - polled[name], count)
-                report(_name(count, f"CPU at rest, two replicas, {name} with its pollers"), used, "% core", beside=made)
+        all_of_them = {"leader": leader}
+        for number in range(1, replicas):
+            started = await stack.enter_async_context(controller(plane, count, cml_port, shared=True))
+            all_of_them["standby" if replicas == 2 else f"standby {number}"] = started
+        await leader.order(f"shared by {replicas}")
+        await leader.order("two rounds")
+        polled = {name: await one.order("polled") for name, one in all_of_them.items()}
+        busy = {name: await asyncio.to_thread(_cpu_seconds_of_all, one.pid) for name, one in all_of_them.items()}
+        await asyncio.sleep(REST)
+        for name, one in all_of_them.items():
+            used = (await asyncio.to_thread(_cpu_seconds_of_all, one.pid) - busy[name]) * 100 / REST
+            made = _polled(await one.order("polled") - polled[name], count)
+            what = f"CPU at rest, {replicas} replicas, {name} with its pollers"
+            report(_name(count, what), used, "% core", beside=made)
 
 
 def _polled(polled: float, count: int) -> str:
@@ -309,5 +313,6 @@ def main(sizes: Sequence[int] = SIZES) -> None:
     for count in sizes:
         with served_plane(record, count, **env) as plane, cml_server() as cml_port:
             asyncio.run(with_cml(plane, count, cml_port, without[count]))
-    with served_plane(record, sizes[-1], **env) as plane, cml_server() as cml_port:
-        asyncio.run(two_replicas(plane, sizes[-1], cml_port))
+    for replicas in (2, 3):
+        with served_plane(record, sizes[-1], **env) as plane, cml_server() as cml_port:
+            asyncio.run(several_replicas(plane, sizes[-1], cml_port, replicas))

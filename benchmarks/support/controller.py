@@ -160,7 +160,7 @@ class Orders(HostedService):
                 return self._world.calls()
             case "passes":
                 return sum(self._reconciler.queue.wait_counts)
-            case "lead" | "share reads" | "two rounds":
+            case "lead" | "shared by 2" | "shared by 3" | "two rounds":
                 return await _until(self._condition(order))
             case "cml":
                 return _cml_calls()
@@ -175,7 +175,8 @@ class Orders(HostedService):
         rounds = self._reconciler.metrics.rounds
         conditions: dict[str, Callable[[], bool]] = {
             "lead": lambda: self._reconciler.is_leader,
-            "share reads": lambda: REGISTRY.get_sample_value("lcm_cml_readers") == 2,
+            "shared by 2": lambda: REGISTRY.get_sample_value("lcm_cml_readers") == 2,
+            "shared by 3": lambda: REGISTRY.get_sample_value("lcm_cml_readers") == 3,
             "two rounds": lambda: self._reconciler.metrics.rounds >= rounds + 2,
         }
         return conditions[name]

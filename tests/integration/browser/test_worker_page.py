@@ -133,7 +133,7 @@ def test_out_of_service(visits: Visits, up: LcmUpProcess, workers: dict[str, dic
     assert offered(ends) == set()
 
 
-def test_into_service(visits: Visits, up: LcmUpProcess) -> None:
+def test_into_service(visits: Visits, up: LcmUpProcess, workers: dict[str, dict[str, Any]]) -> None:
     """Start, retry and create: requested one after the other, awaited together."""
     template = up.ask("GET", "/api/worker-templates/small") | {"name": "doomed", "ami_name_pattern": "no-such-image-*"}
     up.ask("PUT", "/api/worker-templates/doomed", template)

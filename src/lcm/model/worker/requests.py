@@ -32,6 +32,7 @@ MAX_OFFERED_NODE_DEFINITIONS = 2_000
 MAX_SAFE_INTEGER = 2**53
 
 RecordVersion = Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER), WHOLE_NUMBER]
+WorkerId = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
 InstanceId = Annotated[str, StringConstraints(pattern=r"^i-[0-9a-z]{1,40}$")]
 IpAddress = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F.:]{2,45}$")]
 LicenseToken = Annotated[
@@ -236,7 +237,7 @@ class MetricsBatch(StrictModel):
 class WorkerDecision(StrictModel):
     """The decision for one worker."""
 
-    worker_id: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
+    worker_id: WorkerId
     decision: DecisionReport
 
 
@@ -329,7 +330,7 @@ class BreakerReport(StrictModel):
     region: RegionName
     open: StrictBool
     reason: Reason
-    affected: Annotated[tuple[str, ...], Field(max_length=10_000)] = ()
+    affected: Annotated[tuple[WorkerId, ...], Field(max_length=10_000)] = ()
     only_a_person_closes: StrictBool = False
 
 

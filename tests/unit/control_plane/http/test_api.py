@@ -491,6 +491,16 @@ async def test_the_fleet_is_held_and_released(plane: TestPlane) -> None:
     assert (accepted.status_code, accepted.json()["origin"]) == (202, "scale-up")
 
 
+@pytest.mark.parametrize("affected", ["", "x" * 600, "w-1\n"])
+async def test_a_breaker_is_only_reported_for_ids_of_workers(plane: TestPlane, affected: str) -> None:
+    """Others would be stored, and the preview of the reset could never read them."""
+    report = {"region": "eu-west-1", "open": True, "reason": "many are missing", "affected": ["w-1", affected]}
+    response = await plane.ask("POST", "/api/internal/fleet/breaker", role=CONTROLLER, json=report)
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["field"] == "affected.1"
+    assert (await plane.ask("POST", "/api/fleet/breaker/reset/preview", role=ADMIN)).status_code == 200
+
+
 async def test_a_breaker_that_only_a_person_closes_stays_open(plane: TestPlane) -> None:
     report = {"region": "eu-west-1", "open": True, "reason": "another account", "only_a_person_closes": True}
     await plane.ask("POST", "/api/internal/fleet/breaker", role=CONTROLLER, json=report)
