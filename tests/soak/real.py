@@ -87,7 +87,7 @@ def soak(minutes: float, folder: Path, report: Callable[[str], None]) -> tuple[l
         etcd = EtcdServer(folder / "etcd").start()
         stack.callback(etcd.stop)
         shared = {"ETCD_ENDPOINTS": etcd.endpoint, "LCM_CONTROLLER_TOKEN": _CONTROLLER}
-        up = LcmUpProcess(folder, "up", "--speed", f"{SPEED:g}", COORDINATION="etcd", **shared)
+        up = LcmUpProcess(folder, "up", "--speed", f"{SPEED:g}", COORDINATION="etcd", **shared).unforked()
         stack.callback(up.process.end)
         up.start()
         settings = {**shared, "CONTROL_PLANE_API_URL": up.url}

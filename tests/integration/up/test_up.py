@@ -27,7 +27,7 @@ def start(folder: Path) -> Iterator[Callable[..., LcmUpProcess]]:
     made: list[LcmUpProcess] = []
 
     def start(name: str = "up", *arguments: str, **env: str) -> LcmUpProcess:
-        made.append(LcmUpProcess(folder, name, *arguments, RECONCILE_INTERVAL="2", **env))
+        made.append(LcmUpProcess(folder, name, *arguments, RECONCILE_INTERVAL="2", **env).unforked())
         return made[-1].start()
 
     yield start

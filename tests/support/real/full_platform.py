@@ -69,8 +69,8 @@ class RealWhole:
             "WORKER_AUTO_PAUSE_SNOOZE_MINUTES": "0",
             "IDLE_DETECTION_INTERVAL": "1",
         }
-        self.plane = LcmProcess(folder, "plane", "control-plane", env={**env, **plane}, forked=False)
-        self.controllers = [LcmProcess(folder, name, name, env=env, forked=False) for name in _CONTROLLERS]
+        self.plane = LcmProcess(folder, "plane", "control-plane", env={**env, **plane})
+        self.controllers = [LcmProcess(folder, name, name, env=env) for name in _CONTROLLERS]
 
     def start(self) -> RealWhole:
         """Start the control plane only."""

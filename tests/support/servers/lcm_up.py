@@ -27,11 +27,16 @@ class LcmUpProcess:
             "LCM_BOOTSTRAP_TOKEN": TOKEN,
             **env,
         }
-        self.process = LcmProcess(folder, name, "up", *arguments, env=settings, forked=False)
+        self.process = LcmProcess(folder, name, "up", *arguments, env=settings)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.plane_port}"
+
+    def unforked(self) -> LcmUpProcess:
+        """The same, but started as a user starts it, with all imports."""
+        self.process.forked = False
+        return self
 
     def start(self) -> LcmUpProcess:
         """Start it and wait until it responds."""

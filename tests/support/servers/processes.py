@@ -52,7 +52,7 @@ class LcmProcess:
 
     def __init__(self, folder: Path, name: str, *arguments: str, env: Mapping[str, str], forked: bool = True) -> None:
         self.name = name
-        self._forked = forked
+        self.forked = forked
         self.port, plane_port, scheduler_port, lablets_port = free_ports(4)
         self.diary_path = folder / f"{name}.diary"
         self.log_path = folder / f"{name}.log"
@@ -78,7 +78,8 @@ class LcmProcess:
         self._env |= settings
 
     def start(self) -> LcmProcess:
-        if self._forked:
+        self.log_path.touch()
+        if self.forked:
             log = str(self.log_path)
             self._process = fork_server().start(self._arguments, self._env, out=log, err=log)
             return self
