@@ -226,17 +226,17 @@ def test_a_license_is_registered_and_deregistered(
 def test_a_conflicting_change_is_refused_with_a_message(
     visits: Visits, up: LcmUpProcess, workers: dict[str, dict[str, Any]]
 ) -> None:
-    page, watch = visits.open(up, f"/workers/{workers['alpha']['id']}", role="operator")
+    page, watch = visits.open(up, f"/workers/{workers['delta']['id']}", role="operator")
     wait_until_live(page)
     page.locator("#act-terminate").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.locator("#do")).to_be_visible()
-    up.ask("PATCH", f"/api/workers/{workers['alpha']['id']}", {"tags": {"changed": "meanwhile"}})
+    up.ask("PATCH", f"/api/workers/{workers['delta']['id']}", {"tags": {"changed": "meanwhile"}})
     watch.allow("status of 4(09|12)")
     type_confirmation(page)
     dialog.locator("#do").click()
     expect(dialog.get_by_role("alert")).not_to_be_empty()
-    assert up.workers()["alpha"]["desired_status"] == "RUNNING"
+    assert up.workers()["delta"]["desired_status"] == "RUNNING"
 
 
 def test_a_viewer_sees_everything_but_no_actions(

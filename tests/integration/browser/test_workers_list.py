@@ -112,7 +112,7 @@ def test_views_and_pages_are_links(
     expect(page).to_have_url(re.compile("page=2"))
     expect(page.locator("tbody tr").first).not_to_contain_text(seen[0])
     assert not set(names(page)) & set(seen)
-    assert len(names(page)) + len(seen) == len(fleet) - 1
+    assert {*seen, *names(page)} >= fleet.keys() - {"ended"}  # other tests have workers of their own
     page.go_back()
     expect(page.locator("tbody tr")).to_have_count(50)
     for title, name in (("Stopped", "stopped"), ("Terminated", "ended")):

@@ -113,7 +113,7 @@ def test_yaml_says_the_same_as_json(plane: ControlPlaneProcess) -> None:
 
 def test_names_for_scripts(plane: ControlPlaneProcess) -> None:
     names = plane.lcm("workers", "list", "-o", "name").stdout.split()
-    of_other_tests = ("busy", "seen-")
+    of_other_tests = ("busy", "draft", "final", "seen-")
     assert [name for name in names if not name.startswith(of_other_tests)] == ["alpha", "broken", "gamma-1", "gamma-2"]
     assert "ended" in plane.lcm("workers", "list", "--all", "-o", "name").stdout.split()
     assert plane.lcm("workers", "list", "-s", "terminated", "-o", "name").stdout == "ended\n"

@@ -228,7 +228,7 @@ def test_no_worker_was_imported_and_nothing_is_left_over(platform: RealPlatform)
 
     Reference: discovery.md.
     """
-    platform.until_led()
+    platform.until(platform.create(), status="RUNNING")
     workers = platform.ask("GET", "/api/workers", params={"limit": 500}).json()["items"]
     assert {worker["origin"] for worker in workers} <= {"created"}
     living = sorted(worker["instance_id"] for worker in workers if worker["status"] != "TERMINATED")
