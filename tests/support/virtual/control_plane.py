@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import patch
 
 import httpx
 
@@ -21,7 +22,9 @@ from lcm.control_plane.auth.tokens import TOKENS, TokenService
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.fleet.system import ensure_installation
 from lcm.control_plane.fleet.templates import seed_templates
+from lcm.control_plane.http import routing
 from lcm.control_plane.http.deps import Authenticator
+from lcm.control_plane.http.direct_routes import DirectRoute, plan_route
 from lcm.control_plane.journal.feed import POLL_SECONDS, JournalFeed
 from lcm.control_plane.journal.sse import EventStream
 from lcm.control_plane.notifications.lease import AlwaysHeld
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from fastapi import FastAPI
+    from fastapi.routing import APIRoute
 
     from lcm.control_plane.auth.oidc.sign_in import OidcSignIn
     from lcm.control_plane.store.port import Store
@@ -48,6 +52,19 @@ SYSTEM = Actor(kind=ActorKind.SYSTEM, name="test")
 VERSION = "0.0.0"
 _LONG_POLL = 60.0
 LEADER = {"X-LCM-Controller": "worker-controller", "X-LCM-Leader-Term": "5"}
+
+
+_PLANS: dict[int, tuple[APIRoute, DirectRoute | None]] = {}
+
+
+def plan_once(route: APIRoute) -> DirectRoute | None:
+    """The plan of a route. All apps share their routes, and the plans of all of them take longer than most tests."""
+    if id(route) not in _PLANS:
+        _PLANS[id(route)] = route, plan_route(route)
+    return _PLANS[id(route)][1]
+
+
+patch.object(routing, "plan_route", plan_once).start()
 
 
 @cache
