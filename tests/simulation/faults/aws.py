@@ -236,7 +236,9 @@ class HarmToAws:
             key_name=None,
             tags=tags,
         )
-        return place.run_instance(parameters, self._platform.ec2.time()).id
+        machine = place.run_instance(parameters, self._platform.ec2.time())
+        self._platform.ledger.launched_outside.add(machine.id)
+        return machine.id
 
     async def _impair(self, which: float) -> str:
         fit = [(region, machine) for region, machine in self._machines() if machine.state is InstanceState.RUNNING]

@@ -107,6 +107,7 @@ class Ledger:
         self.sick_regions: set[str] = set()  # they never respond at the moment
         self.omitted_types: set[tuple[str, str, str | None]] = set()  # by region, type and subnet, in this run
         self.stopped_outside: set[str] = set()  # instances that were stopped in this run, and not by us
+        self.launched_outside: set[str] = set()  # instances that people launched, with tags of ours or not
         self.sick_servers: set[str] = set()  # instances whose CML takes long for each response at the moment
         self.other_faults = True  # whether anything else goes wrong in this run
         self._runs_since: dict[str, float] = {}  # workers that are not ready yet, while CML servers of others are slow
@@ -558,8 +559,8 @@ class Ledger:
         return record["desired_status"] == wish or self._now - until <= HELD_GRACE
 
     def launched(self, ec2: Ec2, worker_id: str) -> None:
-        """An instance was launched: it must be the only one of its worker."""
-        live = live_instances(ec2).get(worker_id, [])
+        """LCM launched an instance: it must be the only one of its worker that LCM launched."""
+        live = [each for each in live_instances(ec2).get(worker_id, []) if each not in self.launched_outside]
         if len(live) > 1:
             self.violated(f"{worker_id} has {len(live)} live instances: {', '.join(sorted(live))}")
 

@@ -236,6 +236,12 @@ WORKER_DAYS: dict[str, Script] = {
     "somebody launches more like it, and leaks are only told": day(
         worker(), at(2, "launch-alike", **FIRST), at(4, "stop", **FIRST)
     ),
+    "an instance is lost and replaced beside another like it": day(
+        worker(lost="replace"),
+        at(3, "launch-alike", **FIRST),
+        at(5, "terminate-outside", **FIRST),
+        at(5.1, "halve-lists", region=HOME, seconds=600),
+    ),
     "somebody stops it once": day(worker(), at(5, "stop-outside", **FIRST)),
     "somebody stops it again and again": day(
         worker(),
