@@ -74,7 +74,7 @@ async def streams(planes: Sequence[Served]) -> None:
     busy, began = _cpu(planes), time.perf_counter()
     for number in range(CHANGES):
         await asyncio.sleep(max(0.0, began + number / CHANGES_PER_SECOND - time.perf_counter()))
-        mark = f"{number:06}"
+        mark = f"{len(planes) * CHANGES + number:06}"  # a hold with the reason that a worker has already is no change
         log.asked[mark.encode()] = time.perf_counter()
         running = STATUSES.index(WorkerStatus.RUNNING) + number * len(STATUSES) % WORKERS
         body = json.dumps({"reason": f"change {mark}"}).encode()
