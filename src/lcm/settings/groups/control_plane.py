@@ -235,7 +235,7 @@ class FleetSourceSettings(Settings):
     )
     scale_up_license_token: SecretStr | None = Field(
         default=None,
-        description="The license token of workers that scale-up launches; without one, none for licensed labs.",
+        description="License token of workers that scale-up launches; without it, licensed labs get no new worker.",
     )
     storage_price_per_gb_month_usd: Annotated[float, Field(ge=0, le=100)] = Field(
         default=DEFAULT_STORAGE_PRICE,

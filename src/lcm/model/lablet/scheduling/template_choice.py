@@ -191,6 +191,11 @@ class TemplateSelector:
             )
         if will_be_licensed(self._newest):
             return None
+        if self._newest.license_status is LicenseStatus.FAILED:
+            return (
+                f"a new worker would not be suitable: the license registration of {name}, which was launched, failed; "
+                "give it a valid license token"
+            )
         return (
             f"a new worker would not be suitable: {name} was launched and has no license; "
             "set SCALE_UP_LICENSE_TOKEN, or give it a license token"

@@ -505,7 +505,9 @@ def test_a_registration_that_failed_keeps_another_from_being_launched() -> None:
     failed = launched(1, license_status=LicenseStatus.FAILED)
     made = make_plan([a_lablet(1)], [failed], [BOX], now=NOW, config=RULES, booked=booked)
     assert not made.needs
-    assert "worker-1 was launched and has no license" in waits(made)["l-0001"][1]
+    reason = waits(made)["l-0001"][1]
+    assert "the license registration of worker-1, which was launched, failed; give it a valid license token" in reason
+    assert "SCALE_UP_LICENSE_TOKEN" not in reason, "it is set"
 
 
 def test_a_lablet_does_not_wait_for_a_worker_that_will_have_no_license() -> None:
